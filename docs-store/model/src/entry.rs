@@ -1,0 +1,280 @@
+//! Entries: what is appended to a document, never edited.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    BoxId, DeviceId, EntryRef, FlowEnded, FlowOpened, FlowRefused, Host, Incarnation, NoticeId,
+    RequestId,
+};
+
+/// Milliseconds since 1970-01-01T00:00:00Z by the writer's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Timestamp(pub u64);
+
+/// One immutable entry of a document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Number in this writer's entries of this document, from 1, without holes.
+    pub no: u64,
+    /// When it happened.
+    pub ts: Timestamp,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A box's document: an incarnation starts.
+    BoxStarted(BoxStarted),
+    /// A box's document: an allowed flow, before its dial.
+    FlowOpened(FlowOpened),
+    /// A box's document: a refused flow or name.
+    FlowRefused(FlowRefused),
+    /// A box's document: a flow's end.
+    FlowEnded(FlowEnded),
+    /// A box's document: a name in reach, before it is asked upstream.
+    NameAsked(NameAsked),
+    /// A box's document: the incarnation is over.
+    BoxEnded(BoxEnded),
+    /// Any document: what came before may be missing up to here.
+    Gap(Gap),
+    /// The notices document.
+    Notice(Notice),
+    /// The requests document: a device asks a node for something.
+    Request(Request),
+    /// The requests document: what the node did, measured after.
+    Receipt(Receipt),
+}
+
+/// A box's incarnation starts. The same entry stands in the node's document
+/// (so that `ps` is a fold) and in the box's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoxStarted {
+    /// The box.
+    pub box_id: BoxId,
+    /// Its name; unnamed boxes get one made up.
+    pub name: String,
+    /// This run of it.
+    pub incarnation: Incarnation,
+    /// The command's words as given, bytes that are not UTF-8 replaced.
+    pub command: Vec<String>,
+    /// The reach in its canonical text.
+    pub reach: String,
+    /// Image name, `host` for the distribution's programs.
+    pub image: String,
+}
+
+/// A name in reach, entered before it is asked upstream. Equal ones within
+/// 10 s are one entry; the count comes when the 10 s are over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameAsked {
+    /// The name.
+    pub host: Host,
+    /// DNS type number (RFC 1035 §3.2.2 and the IANA registry).
+    pub qtype: u16,
+    /// 1 when first asked; the number of further ones in the closing entry.
+    pub count: u32,
+}
+
+/// An incarnation of a box is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoxEnded {
+    /// The box.
+    pub box_id: BoxId,
+    /// The run that is over.
+    pub incarnation: Incarnation,
+    /// Why it is over.
+    pub end: BoxEnd,
+    /// Processes of the box still there, counted after the end.
+    pub processes_left: u32,
+    /// Flows that the gate reset at the end.
+    pub flows_reset: u32,
+}
+
+/// Why an incarnation of a box is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BoxEnd {
+    /// Its command ended by itself.
+    Exited(ChildExit),
+    /// Somebody stopped it.
+    Stopped(StoppedBy),
+    /// The terminal or the client that it belonged to went away.
+    ClientGone,
+    /// Its launcher went away, and pid 1 with it.
+    FenceLost,
+    /// It could not be started; what failed.
+    NotStarted(String),
+    /// The node that ran it went away; found at the next start.
+    NodeLost,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChildExit {
+    /// With an exit code.
+    Code(u8),
+    /// By a signal.
+    Signal(u8),
+}
+
+impl ChildExit {
+    /// The code a shell would report: the child's own, or 128 + signal.
+    #[must_use]
+    pub fn shell_code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128_u8.saturating_add(signal),
+        }
+    }
+}
+
+/// Who stopped a box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoppedBy {
+    /// A person at the node itself.
+    Here,
+    /// A person at another device of the account, by request.
+    Device(DeviceId, RequestId),
+}
+
+/// Entries may be missing before this one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// What is known of the reason.
+    pub reason: String,
+}
+
+/// A rule raised this, from entries that exist.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Its id.
+    pub id: NoticeId,
+    /// The rule.
+    pub rule: Rule,
+    /// The box.
+    pub box_id: BoxId,
+    /// Its name when the notice was raised.
+    pub box_name: String,
+    /// The run of it.
+    pub incarnation: Incarnation,
+    /// The entries that raised it.
+    pub evidence: Vec<EntryRef>,
+    /// One sentence for a person.
+    pub text: String,
+}
+
+/// The rules, closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Rule {
+    /// A box whose reach holds only public addresses tried the node's own networks.
+    LocalFromInternetOnly,
+}
+
+impl Rule {
+    /// The word in rows.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LocalFromInternetOnly => "local-from-internet-only",
+        }
+    }
+}
+
+/// A device asks a node for something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Random; acted on once.
+    pub id: RequestId,
+    /// The node that is asked.
+    pub node: DeviceId,
+    /// The box.
+    pub box_id: BoxId,
+    /// The run of it: a request never touches a later one.
+    pub incarnation: Incarnation,
+    /// What for.
+    pub kind: RequestKind,
+}
+
+/// What can be asked from afar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestKind {
+    /// End every process and flow of the box.
+    Stop,
+}
+
+/// What the node did for a request. It is the node's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The request.
+    pub request: RequestId,
+    /// The device that asked.
+    pub from: DeviceId,
+    /// What came of it.
+    pub outcome: RequestOutcome,
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestOutcome {
+    /// The box is stopped: processes ended, processes left when counted after,
+    /// flows reset, and how long it took in milliseconds.
+    Stopped {
+        /// Processes that were there before.
+        processes_ended: u32,
+        /// Processes counted after.
+        processes_left: u32,
+        /// Flows reset.
+        flows_reset: u32,
+        /// From the request to the count after, in milliseconds.
+        took_ms: u32,
+    },
+    /// That incarnation was over already.
+    AlreadyOver,
+    /// The sender may not ask for it, or the box is not known here.
+    Denied(String),
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339 in UTC with milliseconds, `2026-11-30T12:00:00.000Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, ms) = (self.0 / 86_400_000, self.0 % 86_400_000);
+        let (year, month, day) = civil(days);
+        let (hour, minute) = (ms / 3_600_000, ms / 60_000 % 60);
+        let (second, milli) = (ms / 1000 % 60, ms % 1000);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+    }
+}
+
+/// Days since 1970-01-01 to a proleptic Gregorian date.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_show_as_rfc_3339() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_796_041_800_123, "2026-11-30T12:30:00.123Z"),
+            (4_107_542_399_999, "2100-02-28T23:59:59.999Z"),
+        ] {
+            assert_eq!(Timestamp(ms).to_string(), text);
+        }
+    }
+}

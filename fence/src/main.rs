@@ -1,0 +1,2 @@
+//! bailey-fence
+fn main() {}

@@ -1,0 +1,1 @@
+//! bailey-gate-proto

@@ -1,0 +1,2 @@
+//! bailey-gate
+fn main() {}

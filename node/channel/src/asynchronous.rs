@@ -1,0 +1,161 @@
+//! The tokio end of a channel.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+use crate::frame::{self, Inbox};
+use crate::{ChannelError, Message, sys};
+
+/// A channel on a tokio runtime.
+///
+/// Sending is in two steps, so that a `select!` loop can drop a half-done wait
+/// without tearing a frame: [`queue`](Self::queue) never waits,
+/// [`flush`](Self::flush) is cancel-safe, as is [`receive`](Self::receive).
+#[derive(Debug)]
+pub struct AsyncChannel {
+    socket: UnixStream,
+    inbox: Inbox,
+    outbox: VecDeque<Outgoing>,
+    queued_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    sent: usize,
+    fds: Vec<OwnedFd>,
+}
+
+impl AsyncChannel {
+    /// Takes a connected stream socket; it is made non-blocking.
+    ///
+    /// # Errors
+    /// When the socket cannot be registered with the runtime.
+    pub fn new(socket: StdUnixStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self::from_tokio(UnixStream::from_std(socket)?))
+    }
+
+    /// Takes a socket that the runtime knows already.
+    #[must_use]
+    pub fn from_tokio(socket: UnixStream) -> Self {
+        Self { socket, inbox: Inbox::default(), outbox: VecDeque::new(), queued_bytes: 0 }
+    }
+
+    /// The socket, for its peer's credentials.
+    #[must_use]
+    pub fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Bytes queued and not yet sent; the caller bounds it.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Puts one frame behind those waiting.
+    ///
+    /// # Errors
+    /// When the value is over a frame's bound.
+    pub fn queue<T: Serialize>(&mut self, value: &T, fds: Vec<OwnedFd>) -> Result<(), ChannelError> {
+        let bytes = frame::encode(value, fds.len())?;
+        self.queued_bytes += bytes.len();
+        self.outbox.push_back(Outgoing { bytes, sent: 0, fds });
+        Ok(())
+    }
+
+    /// Sends all that is queued; returns at once when nothing is. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when the other end is gone, or what failed.
+    pub async fn flush(&mut self) -> Result<(), ChannelError> {
+        while let Some(front) = self.outbox.front_mut() {
+            let socket = &self.socket;
+            let count = socket
+                .async_io(Interest::WRITABLE, || {
+                    let borrowed: Vec<_> = front.fds.iter().map(AsFd::as_fd).collect();
+                    let bytes = front.bytes.get(front.sent..).unwrap_or_default();
+                    sys::send(socket.as_fd(), bytes, &borrowed)
+                })
+                .await
+                .map_err(frame::closed_or)?;
+            front.sent += count;
+            front.fds.clear();
+            self.queued_bytes -= count;
+            if front.sent == front.bytes.len() {
+                self.outbox.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues one frame and sends all that is queued.
+    ///
+    /// # Errors
+    /// As [`queue`](Self::queue) and [`flush`](Self::flush).
+    pub async fn send<T: Serialize>(
+        &mut self,
+        value: &T,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), ChannelError> {
+        self.queue(value, fds)?;
+        self.flush().await
+    }
+
+    /// Waits for one value. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when the other end is gone, or what failed.
+    pub async fn receive<T: DeserializeOwned>(&mut self) -> Result<Message<T>, ChannelError> {
+        loop {
+            if let Some(message) = self.inbox.next()? {
+                return Ok(message);
+            }
+            let (socket, inbox) = (&self.socket, &mut self.inbox);
+            let count = socket
+                .async_io(Interest::READABLE, || sys::receive(socket.as_fd(), inbox))
+                .await
+                .map_err(frame::closed_or)?;
+            if count == 0 {
+                return Err(ChannelError::Closed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Channel;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn frames_survive_a_wait_that_is_dropped_half_way() {
+        let (left, right) = Channel::pair().unwrap();
+        let mut left = AsyncChannel::new(left).unwrap();
+        let mut right = AsyncChannel::new(right).unwrap();
+        let big = vec![9_u8; 900_000];
+        left.queue(&big, Vec::new()).unwrap();
+        left.queue(&vec![1_u8], vec![std::io::stdin().as_fd().try_clone_to_owned().unwrap()])
+            .unwrap();
+        let mut got = Vec::new();
+        while got.len() < 2 {
+            tokio::select! {
+                biased;
+                flushed = left.flush(), if left.queued_bytes() > 0 => flushed.unwrap(),
+                message = right.receive::<Vec<u8>>() => {
+                    let message = message.unwrap();
+                    got.push((message.value.len(), message.fds.len()));
+                }
+            }
+        }
+        assert_eq!(got, [(900_000, 0), (1, 1)]);
+    }
+}

@@ -1,0 +1,2 @@
+//! bailey
+fn main() {}

@@ -1,0 +1,1 @@
+//! The harness that the integration tests and the benches share.
