@@ -1,1 +1,42 @@
-//! bailey-docs-store
+//! What is kept: the journal, entries in segments, keys and epochs, the
+//! account's membership, in one SQLite file of sealed or signed bytes.
+//!
+//! [`Store`] is for the one thread that writes; [`Reader`] and
+//! [`Checkpointer`] are connections of their own for other threads.
+
+mod account;
+mod chains;
+mod db;
+mod entropy;
+mod error;
+mod ingest;
+mod journal;
+mod keyfile;
+mod keys;
+mod lock;
+mod own;
+mod reader;
+mod schema;
+mod sealing;
+mod segment;
+mod store;
+#[cfg(test)]
+mod testing;
+
+pub use account::{AddOffer, Member, Members, OfferError, RecordError, Role};
+pub use bailey_envelope::{ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, RecoverySeed};
+pub use db::{DbError, OpenDbError};
+pub use entropy::{Entropy, NoEntropy, OsEntropy};
+pub use error::{
+    AccountError, AppendError, BuildError, CommitError, IngestError, OpenError, QuarantineReason,
+    ReadError, SealingError,
+};
+pub use ingest::{Ingested, Opened, Outcome};
+pub use keyfile::{
+    KeyFileError, keep_recovery_seed, load_or_create_device_keys, load_recovery_seed,
+};
+pub use keys::{HandOutError, KeyRecordError};
+pub use reader::{Checkpointer, DocInfo, Reader, Reading};
+pub use schema::{MAX_ENTRY, PackError, UnpackError, pack, unpack};
+pub use segment::{SegmentFault, fuzz_body};
+pub use store::{Store, Urgency};

@@ -1,1 +1,22 @@
-//! bailey-fence
+//! The launcher of boxes: a small single-threaded program, one for each box.
+//!
+//! It reads a specification from its channel, makes one child in new
+//! namespaces of every kind, and stays outside as the box's keeper. The child
+//! builds the box by the planned operations, gives up every privilege and
+//! becomes the box's pid 1, which starts the command, reaps, and forwards
+//! signals. Whichever of node, launcher and pid 1 goes away, the box is gone.
+
+mod builder;
+mod command;
+mod facts;
+mod host;
+mod init;
+mod launcher;
+mod mounts;
+mod netlink;
+mod seccomp;
+mod step;
+#[expect(unsafe_code, reason = "system calls without a safe wrapper")]
+mod sys;
+
+pub use launcher::{LaunchError, launch};

@@ -1,1 +1,18 @@
-//! bailey-gate
+//! The gate's process: one a box, at the other end of its TUN.
+//!
+//! Everything that decides is in `bailey-gate-proto`, which is pure; here are
+//! the descriptors: the TUN, the sockets outside, rtnetlink, the channel to the
+//! node. One thread and one epoll set, no task and no copy a flow: bytes go
+//! from a socket straight into a flow's buffer and back.
+
+mod confine;
+mod netlink;
+mod poll;
+mod shell;
+mod stream;
+#[expect(unsafe_code, reason = "prctl, mallopt and the descriptor a process is started with")]
+mod sys;
+mod upstream;
+mod wire;
+
+pub use shell::{GateError, run};

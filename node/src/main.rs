@@ -1,2 +1,7 @@
-//! bailey
-fn main() {}
+//! `bailey`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bailey_node::cli::main()
+}

@@ -1,1 +1,24 @@
-//! The harness that the integration tests and the benches share.
+//! The harness that the integration tests and the bench share.
+//!
+//! It finds the built programs, makes worlds, runs `bailey` in their nodes as
+//! an ordinary user, and bounds everything in time. A helper that cannot do
+//! its work panics with the reason: its caller is a test.
+
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test's helper fails by panicking"
+)]
+
+mod binaries;
+mod run;
+mod terminal;
+mod time;
+mod world;
+
+pub use binaries::{binaries, find_binaries};
+pub use run::{Output, Running, json_lines, run, run_within};
+pub use terminal::Terminal;
+pub use time::{eventually, wait_until};
+pub use world::TestWorld;

@@ -41,12 +41,26 @@ pub enum Event {
     BoxEnded(BoxEnded),
     /// Any document: what came before may be missing up to here.
     Gap(Gap),
+    /// The node's document: what the writer calls itself.
+    DeviceNamed(DeviceNamed),
     /// The notices document.
     Notice(Notice),
     /// The requests document: a device asks a node for something.
     Request(Request),
     /// The requests document: what the node did, measured after.
     Receipt(Receipt),
+    /// Any document: an entry of a kind that this build does not know. It is
+    /// kept and shown as such, never dropped.
+    Newer(Newer),
+}
+
+/// An entry written by a newer version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newer {
+    /// Number of its kind.
+    pub kind: u16,
+    /// Its packed form, as it was written.
+    pub body: Vec<u8>,
 }
 
 /// A box's incarnation starts. The same entry stands in the node's document
@@ -88,8 +102,9 @@ pub struct BoxEnded {
     pub incarnation: Incarnation,
     /// Why it is over.
     pub end: BoxEnd,
-    /// Processes of the box still there, counted after the end.
-    pub processes_left: u32,
+    /// Processes of the box still there, counted after the end; `None` where
+    /// nobody could count.
+    pub processes_left: Option<u32>,
     /// Flows that the gate reset at the end.
     pub flows_reset: u32,
 }
@@ -138,6 +153,13 @@ pub enum StoppedBy {
     Here,
     /// A person at another device of the account, by request.
     Device(DeviceId, RequestId),
+}
+
+/// What a device calls itself, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceNamed {
+    /// At most 64 characters; untrusted where it is shown.
+    pub name: String,
 }
 
 /// Entries may be missing before this one.

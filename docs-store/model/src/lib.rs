@@ -13,7 +13,7 @@ mod id;
 mod reach;
 
 pub use entry::{
-    BoxEnd, BoxEnded, BoxStarted, ChildExit, Entry, Event, Gap, NameAsked, Notice, Receipt,
+    BoxEnd, BoxEnded, BoxStarted, ChildExit, DeviceNamed, Entry, Event, Gap, NameAsked, Newer, Notice, Receipt,
     Request, RequestKind, RequestOutcome, Rule, StoppedBy, Timestamp,
 };
 pub use flow::{

@@ -1,1 +1,21 @@
-//! bailey-fence-plan
+//! From the words "make this box" to the list of plain operations that makes
+//! it, and what a box may be granted at all. Pure: what the host looks like
+//! comes in as [`HostFacts`], what to do goes out as [`SetupOp`]s; the launcher
+//! gathers the one and executes the other.
+
+#![forbid(unsafe_code)]
+
+pub mod channel;
+mod facts;
+mod image;
+mod op;
+mod plan;
+mod protect;
+mod refuse;
+
+pub use facts::{EntryKind, GrantFacts, HostEntry, HostFacts};
+pub use image::looked_at;
+pub use op::{EMPTY_FOLDER, SetupOp};
+pub use plan::{PlanError, plan};
+pub use protect::{Guard, guarded_names};
+pub use refuse::{NodeFolders, Reason, refuse_grant};

@@ -1,1 +1,34 @@
-//! bailey-gate-proto
+//! The gate without its sockets: what a box's packets lead to.
+//!
+//! Pure: packets, outcomes of dials, time and entropy go in; packets, dials and
+//! events come out. The shell owns the TUN, the host's sockets and the clock.
+
+#![forbid(unsafe_code)]
+
+mod addr;
+pub mod channel;
+mod coalesce;
+mod dns;
+mod flow;
+mod flow_common;
+mod flow_dns;
+mod flow_tell;
+mod flow_timer;
+mod gate;
+mod names;
+mod packet;
+mod policy;
+mod tcp;
+mod tcp_live;
+mod udp;
+
+pub use addr::{NodeAddrs, classify, classify_end, nat64_prefixes, stricter, unmapped};
+pub use coalesce::{Coalescer, Seen, WINDOW};
+pub use dns::{AskId, Dns, DnsFacts, DnsOutput, ExchangeId, fuzz};
+pub use flow::*;
+pub use gate::Gate;
+pub use names::NameTable;
+pub use policy::{Decision, NameReach, Policy};
+
+/// Time since the gate's start, by a clock that never goes back.
+pub type Now = std::time::Duration;

@@ -7,16 +7,19 @@
 //! build, so the payload carries no version.
 //!
 //! [`Channel`] blocks, for the launcher and the command line;
-//! [`AsyncChannel`] (feature `tokio`) is cancel-safe in both directions.
+//! [`AsyncChannel`] (feature `tokio`) is cancel-safe in both directions;
+//! [`PollChannel`] never waits, for the gate's own poll loop.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod frame;
+mod nonblocking;
 #[expect(unsafe_code, reason = "descriptors received by recvmsg are taken into ownership")]
 mod sys;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncChannel;
+pub use nonblocking::PollChannel;
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,1 +1,116 @@
-//! bailey-session
+//! What two devices of one account say to each other, as a pure state machine.
+//!
+//! Time, bytes and the store's answers come in by `handle_*`; frames, wishes
+//! and deadlines go out by `poll_*`. Time is a [`core::time::Duration`] since
+//! an origin of the caller's choice on a clock that never goes back. Envelopes
+//! are opaque here: the store verifies them, before and after the wire.
+//!
+//! # Wire format, version 1
+//!
+//! One ordered byte stream in each direction (a QUIC bidirectional stream under
+//! ALPN `bailey/1`, both ends authenticated as members of the account). Each
+//! stream is a sequence of frames:
+//!
+//! ```text
+//! frame   = length payload        length: u32, little endian, 1 ..= MAX_PAYLOAD
+//! payload = tag fields            postcard 1 (see below), no byte left over
+//!
+//! tag 0  Hello      version: u16, account: [u8; 32], listen_port: u16, incarnation: [u8; 16]
+//! tag 1  Heads      opening: bool, done: bool, heads: list of head
+//! tag 2  Want       chain, from: u64, max_bytes: u32
+//! tag 3  Envelopes  chain, from: u64, envelopes: list of (byte string)
+//! tag 4  Alive      nothing
+//! tag 5  Bye        reason: u8
+//!
+//! head  = chain, seq: u64, hash: [u8; 32]
+//! chain = writer: [u8; 32], incarnation: [u8; 16], doc
+//! doc   = tag 0 account | 1 keys | 2 node | 3 notices | 4 requests | 5 box, id: [u8; 16]
+//! ```
+//!
+//! Postcard: tags, list and string lengths and integers wider than eight bits
+//! are LEB128 varints in their shortest form; `u8` is one byte, `bool` one byte
+//! 0 or 1, a fixed array its bytes; fields follow each other without padding.
+//!
+//! - `Hello` is the first frame of each direction and comes once. Another
+//!   version or account ends the session.
+//! - `Heads` tells how far the sender has each chain: every envelope up to
+//!   `seq`, the last one's hash being `hash`. After `Hello` each side sends its
+//!   whole list in frames with `opening`, the last of them with `done`, leaving
+//!   out what the other announced already; later frames tell changes.
+//! - `Want` asks for envelopes of one chain from number `from` on. Exactly one
+//!   `Envelopes` with the same chain and `from` answers it: consecutive
+//!   envelopes, at most `max_bytes` in sum (but at least one, however long, if
+//!   there is any). An empty list means that there is none. At most
+//!   [`MAX_PEER_WANTS`] wants may be unanswered, one a chain.
+//! - `Envelopes` without a want, an unknown tag, a frame over its bound and
+//!   every other breach are answered by `Bye`, and the session is over.
+//! - A side that sent nothing for [`KEEP_ALIVE`] sends `Alive`.
+
+#![forbid(unsafe_code)]
+
+mod chains;
+pub mod pair;
+mod session;
+mod wire;
+
+pub use chains::{Claims, IngestFailure};
+pub use bailey_envelope::{ChainId, DevicePublic, DocId, Hash, Head};
+pub use session::{CloseReason, Session, SessionConfig, SessionEvent, Timer};
+pub use wire::{ByeReason, VERSION};
+
+use core::time::Duration;
+
+/// Longest envelope, in bytes. The store refuses longer ones.
+pub const MAX_ENVELOPE: usize = 256 * 1024;
+/// Longest payload of a frame: one longest envelope and what stands before it.
+pub const MAX_PAYLOAD: usize = MAX_ENVELOPE + 1024;
+/// Heads in one frame: about 110 bytes each, so such a frame is under half of
+/// the bound and does not hold up what is urgent.
+pub const MAX_HEADS_PER_FRAME: usize = 1024;
+/// Envelopes in one frame; an envelope has a signature and a header, so honest
+/// frames never come near.
+pub const MAX_ENVELOPES_PER_FRAME: usize = 2048;
+/// Chains that one side may have: a writer adds a few a start and one a box, so
+/// this is years of a large account. The table then takes about 8 MiB.
+pub const MAX_CHAINS: usize = 16_384;
+/// Our own wants without an answer. With [`CREDIT_BYTES`] it bounds what is
+/// under way to us or waits for the store.
+pub const MAX_WANTS: usize = 8;
+/// Of these, how many may be for box chains: the rest is kept for notices,
+/// requests and keys, which then never wait for bulk.
+pub const MAX_BULK_WANTS: usize = 6;
+/// Wants of the peer without an answer; more is a flood.
+pub const MAX_PEER_WANTS: usize = 16;
+/// Sum of `max_bytes` of our unanswered wants for box chains: what an urgent
+/// envelope may find in front of itself on the link.
+pub const CREDIT_BYTES: u32 = 384 * 1024;
+/// Smallest `max_bytes` that we ask for.
+pub const MIN_WANT_BYTES: u32 = 64 * 1024;
+/// Box ranges that the store is asked for at once; two keep it busy while one
+/// is being sent.
+pub const MAX_ASKED_BULK: usize = 2;
+/// How long the peer's `Hello` may take.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// After this long without sending, `Alive` is sent.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// After this long without a byte from the peer the session is over.
+pub const SILENCE: Duration = Duration::from_secs(30);
+/// How long an answer to a want may take: [`CREDIT_BYTES`] at 64 kbit/s, twice.
+pub const WANT_TIMEOUT: Duration = Duration::from_secs(120);
+/// First wait before a chain with a gap is asked for again; doubles.
+pub const GAP_WAIT: Duration = Duration::from_secs(1);
+/// Longest such wait.
+pub const GAP_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Frames of heads that are sent without pause when there is much to tell.
+pub const HEADS_BURST: u32 = 64;
+/// Pause between frames of heads after that burst: later changes are joined.
+pub const HEADS_PAUSE: Duration = Duration::from_millis(20);
+/// Frames that nobody asked for (`Heads`, `Alive`) accepted in a burst. An
+/// honest peer sends at most its opening list, its burst, and 50 a second
+/// for as long as a stalled link can hold them back.
+pub const UNASKED_BURST: u32 = 2048;
+/// One more such frame is accepted each time this has passed.
+pub const UNASKED_PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests;

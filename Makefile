@@ -1,0 +1,63 @@
+# bailey's few commands. `make help` says what each does.
+
+# Every recipe is one bash that stops at the first error.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench fuzz
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+# Arguments for the program that a command ends in: `make demo ARGS=--json`.
+ARGS ?=
+# Cases of each property under `make fuzz`.
+CASES ?= 20000
+
+help:
+	@cat <<'EOF'
+	make demo    build, then show the whole of bailey on this machine, offline
+	make test    every test; the integration tests make networks of their own
+	make check   format, lints, licences
+	make bench   figures, each beside its peer in the same run
+	make fuzz    the property tests of the pure crates, CASES=$(CASES) each
+
+	The first four name the Debian packages they need, and ask before they
+	install what is missing. YES=1 installs without asking, YES=0 never does.
+	EOF
+
+demo:
+	@.ci/packages build run
+	cargo build --release -p bailey-node -p bailey-fence -p bailey-gate -p bailey-helper-root
+	.ci/demo "$(TARGET)/release" $(ARGS)
+
+test:
+	@.ci/packages build run test
+	.ci/tun
+	cargo build --profile ci --workspace --bins
+	if cargo nextest --version >/dev/null 2>&1; then
+	  cargo nextest run --cargo-profile ci --workspace $(ARGS)
+	else
+	  cargo test --profile ci --workspace --lib --bins --tests --no-fail-fast $(ARGS)
+	fi
+
+check:
+	@.ci/packages build
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --profile ci -- -D warnings
+	if cargo deny --version >/dev/null 2>&1; then
+	  cargo deny check bans licenses sources
+	else
+	  echo "cargo-deny is not installed: bans, licences and sources are not checked here"
+	fi
+
+bench:
+	@.ci/packages build run bench
+	.ci/tun
+	cargo build --release --workspace --bins
+	"$(TARGET)/release/bailey-bench" $(ARGS)
+
+fuzz:
+	PROPTEST_CASES=$(CASES) cargo test --profile ci --lib \
+	  -p bailey-model -p bailey-envelope -p bailey-gate-proto -p bailey-session \
+	  -p bailey-fence-plan -p bailey-rules $(ARGS)

@@ -1,0 +1,268 @@
+//! Keys of devices, of recovery, of epochs and of segments.
+
+use std::fmt;
+
+use bailey_model::DeviceId;
+use ed25519_dalek::{SigningKey, VerifyingKey};
+use hkdf::Hkdf;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use x25519_dalek::{PublicKey, StaticSecret};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::{DocId, WeakKey, sha256};
+
+/// The public keys of a device, or of an account's recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DevicePublic {
+    /// Ed25519 key: identity and signatures.
+    pub ed25519: [u8; 32],
+    /// X25519 key: what keys are wrapped to.
+    pub x25519: [u8; 32],
+}
+
+impl DevicePublic {
+    /// The device's id: SHA-256 of both keys.
+    #[must_use]
+    pub fn id(&self) -> DeviceId {
+        DeviceId(sha256(&[&self.ed25519, &self.x25519]))
+    }
+
+    /// Refuses keys that no honest device has. A second encoding of the same
+    /// point is refused too, else a removed key could return under another id.
+    ///
+    /// # Errors
+    /// Which key is weak.
+    pub fn check(&self) -> Result<(), WeakKey> {
+        self.verifying().map(drop)?;
+        self.agreeing().map(drop)
+    }
+
+    pub(crate) fn verifying(&self) -> Result<VerifyingKey, WeakKey> {
+        let key = VerifyingKey::from_bytes(&self.ed25519).map_err(|_| WeakKey::Ed25519)?;
+        let canonical = key.to_edwards().compress().to_bytes() == self.ed25519;
+        if key.is_weak() || !canonical { Err(WeakKey::Ed25519) } else { Ok(key) }
+    }
+
+    pub(crate) fn agreeing(&self) -> Result<PublicKey, WeakKey> {
+        // RFC 7748 §5: u is below 2^255 - 19, little endian.
+        const P: [u8; 32] = {
+            let mut p = [0xff; 32];
+            p[0] = 0xed;
+            p[31] = 0x7f;
+            p
+        };
+        let below_p = self.x25519.iter().rev().lt(P.iter().rev());
+        let key = PublicKey::from(self.x25519);
+        // Any clamped scalar sends a low-order point to zero (RFC 7748 §6.1).
+        let shared = StaticSecret::from([1; 32]).diffie_hellman(&key);
+        if below_p && shared.was_contributory() { Ok(key) } else { Err(WeakKey::X25519) }
+    }
+}
+
+/// The secret keys of a device. Wiped when dropped; never shown.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct DeviceKeys {
+    secret: [u8; 64],
+}
+
+impl DeviceKeys {
+    /// Length of the secret form: 32 bytes for Ed25519, 32 for X25519.
+    pub const LEN: usize = 64;
+
+    /// Makes keys of 64 random bytes.
+    #[must_use]
+    pub fn generate(entropy: [u8; Self::LEN]) -> Self {
+        Self { secret: entropy }
+    }
+
+    /// The secret form, for the key file only.
+    #[must_use]
+    pub fn secret_bytes(&self) -> &[u8; Self::LEN] {
+        &self.secret
+    }
+
+    /// The public keys.
+    #[must_use]
+    pub fn public(&self) -> DevicePublic {
+        DevicePublic {
+            ed25519: self.signing().verifying_key().to_bytes(),
+            x25519: PublicKey::from(&self.agreement()).to_bytes(),
+        }
+    }
+
+    /// The device's id.
+    #[must_use]
+    pub fn id(&self) -> DeviceId {
+        self.public().id()
+    }
+
+    /// Signs a message of another format than the envelope's. The domain keeps
+    /// formats apart and ends in a zero byte.
+    #[must_use]
+    pub fn sign(&self, domain: &'static str, message: &[u8]) -> [u8; 64] {
+        use ed25519_dalek::Signer as _;
+        let message = [domain.as_bytes(), message].concat();
+        self.signing().sign(&message).to_bytes()
+    }
+
+    /// The Ed25519 half: 32 bytes from which a transport makes its identity.
+    #[must_use]
+    pub fn ed25519_secret(&self) -> Zeroizing<[u8; 32]> {
+        let mut half = Zeroizing::new([0; 32]);
+        half.copy_from_slice(&self.secret[..32]);
+        half
+    }
+
+    pub(crate) fn signing(&self) -> SigningKey {
+        SigningKey::from_bytes(&self.ed25519_secret())
+    }
+
+    pub(crate) fn agreement(&self) -> StaticSecret {
+        let mut half = Zeroizing::new([0; 32]);
+        half.copy_from_slice(&self.secret[32..]);
+        StaticSecret::from(*half)
+    }
+}
+
+impl fmt::Debug for DeviceKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceKeys").field("public", &self.public()).finish_non_exhaustive()
+    }
+}
+
+impl DevicePublic {
+    /// Whether this device signed a message with [`DeviceKeys::sign`].
+    #[must_use]
+    pub fn signed(&self, domain: &'static str, message: &[u8], signature: &[u8; 64]) -> bool {
+        let message = [domain.as_bytes(), message].concat();
+        let signature = ed25519_dalek::Signature::from_bytes(signature);
+        self.verifying().is_ok_and(|key| key.verify_strict(&message, &signature).is_ok())
+    }
+}
+
+/// What a person keeps on paper: 32 random bytes that bring an account back.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct RecoverySeed(pub [u8; 32]);
+
+impl RecoverySeed {
+    /// The recovery keys of this seed.
+    #[must_use]
+    pub fn keys(&self) -> DeviceKeys {
+        let mut secret = Zeroizing::new([0; 64]);
+        expand(b"bailey/recovery/v1\0", &self.0, b"", secret.as_mut());
+        DeviceKeys::generate(*secret)
+    }
+}
+
+impl fmt::Debug for RecoverySeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RecoverySeed(..)")
+    }
+}
+
+/// Names an epoch key without showing it, and commits to it: an envelope that
+/// names a key opens under that key only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct KeyId(pub [u8; 32]);
+
+impl fmt::Debug for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyId(")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+/// The key of one writer's epoch. Wiped when dropped; never shown.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct EpochKey([u8; 32]);
+
+impl EpochKey {
+    /// Makes a key of 32 random bytes.
+    #[must_use]
+    pub fn generate(entropy: [u8; 32]) -> Self {
+        Self(entropy)
+    }
+
+    /// Its name: SHA-256 of a domain and the key.
+    #[must_use]
+    pub fn id(&self) -> KeyId {
+        KeyId(sha256(&[b"bailey/keyid/v1\0", &self.0]))
+    }
+
+    /// The key of one segment of one document: HKDF-SHA256 (RFC 5869) of the
+    /// epoch key, document and segment.
+    #[must_use]
+    pub fn segment_key(&self, doc: DocId, segment: u32) -> SegmentKey {
+        let info = [&doc.to_bytes()[..], &segment.to_be_bytes()].concat();
+        let mut key = [0; 32];
+        expand(b"bailey/segment/v1\0", &self.0, &info, &mut key);
+        SegmentKey { key, epoch_key: self.id(), doc, segment }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for EpochKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EpochKey({:?})", self.id())
+    }
+}
+
+/// The key of one segment of one document. Wiped when dropped; never shown.
+#[derive(Clone)]
+pub struct SegmentKey {
+    key: [u8; 32],
+    epoch_key: KeyId,
+    doc: DocId,
+    segment: u32,
+}
+
+impl SegmentKey {
+    /// Name of the epoch key that it was derived from.
+    #[must_use]
+    pub fn epoch_key(&self) -> KeyId {
+        self.epoch_key
+    }
+
+    /// The document that it is for.
+    #[must_use]
+    pub fn doc(&self) -> DocId {
+        self.doc
+    }
+
+    /// The segment that it is for.
+    #[must_use]
+    pub fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.key
+    }
+}
+
+impl Drop for SegmentKey {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
+impl fmt::Debug for SegmentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SegmentKey({:?}, {}, {})", self.epoch_key, self.doc, self.segment)
+    }
+}
+
+/// HKDF-SHA256. The outputs asked for here are 32 and 64 bytes.
+fn expand(salt: &[u8], secret: &[u8; 32], info: &[u8], out: &mut [u8]) {
+    Hkdf::<Sha256>::new(Some(salt), secret)
+        .expand(info, out)
+        .expect("HKDF-SHA256 gives up to 8160 bytes, at most 64 are asked for");
+}
+
+#[cfg(test)]
+mod tests;

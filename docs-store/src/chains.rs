@@ -1,0 +1,222 @@
+//! Rows of chains and envelopes.
+
+use std::collections::BTreeMap;
+
+use bailey_envelope::{ChainId, DocId, Hash, Head, KeyId};
+use bailey_model::{DeviceId, Incarnation, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::db::{int, uint};
+
+/// What is known of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// Its row; `None` before it is stored.
+    pub(crate) row: Option<i64>,
+    /// Number of the newest envelope.
+    pub(crate) seq: u64,
+    /// Its hash.
+    pub(crate) hash: Hash,
+    /// Its segment.
+    pub(crate) segment: u32,
+    /// Name of the key it was sealed under.
+    pub(crate) key_id: KeyId,
+    /// Up to which envelope its entries were opened, or set aside.
+    pub(crate) opened: u64,
+    /// Segment of that envelope.
+    pub(crate) open_segment: u32,
+    /// Number of the newest entry opened; 0 if none was.
+    pub(crate) last_no: u64,
+    /// Segment whose rest is set aside.
+    pub(crate) broken: Option<u32>,
+}
+
+impl Chain {
+    pub(crate) const EMPTY: Self = Self {
+        row: None,
+        seq: 0,
+        hash: Hash::NONE,
+        segment: 0,
+        key_id: KeyId([0; 32]),
+        opened: 0,
+        open_segment: 0,
+        last_no: 0,
+        broken: None,
+    };
+
+    pub(crate) fn head(&self, chain: ChainId) -> Head {
+        Head { chain, seq: self.seq, hash: self.hash }
+    }
+}
+
+/// A stored envelope's columns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    pub(crate) seq: u64,
+    pub(crate) segment: u32,
+    pub(crate) hash: Hash,
+    pub(crate) received: Timestamp,
+    pub(crate) bytes: &'a [u8],
+}
+
+fn doc_of(bytes: [u8; DocId::LEN]) -> rusqlite::Result<DocId> {
+    DocId::from_bytes(&bytes).ok_or(rusqlite::Error::InvalidQuery)
+}
+
+/// A document from its column.
+pub(crate) fn doc_column(row: &Row<'_>, at: usize) -> rusqlite::Result<DocId> {
+    doc_of(row.get(at)?)
+}
+
+fn chain_of(row: &Row<'_>) -> rusqlite::Result<(ChainId, Chain)> {
+    let id = ChainId {
+        doc: doc_column(row, 1)?,
+        writer: DeviceId(row.get(2)?),
+        incarnation: Incarnation(row.get(3)?),
+    };
+    let chain = Chain {
+        row: Some(row.get(0)?),
+        seq: uint(row.get(4)?),
+        hash: Hash(row.get(5)?),
+        segment: row.get(6)?,
+        key_id: KeyId(row.get(7)?),
+        opened: uint(row.get(8)?),
+        open_segment: row.get(9)?,
+        last_no: uint(row.get(10)?),
+        broken: row.get(11)?,
+    };
+    Ok((id, chain))
+}
+
+const COLUMNS: &str = "id, doc, writer, incarnation, seq, hash, segment, key_id, opened, \
+     open_segment, last_no, broken";
+
+/// Every chain.
+pub(crate) fn load(db: &Connection) -> rusqlite::Result<BTreeMap<ChainId, Chain>> {
+    let mut statement = db.prepare(&format!("SELECT {COLUMNS} FROM chains"))?;
+    statement.query_map([], chain_of)?.collect()
+}
+
+/// The chains of one document, in the order in which they began here.
+pub(crate) fn load_of(db: &Connection, doc: DocId) -> rusqlite::Result<Vec<(ChainId, Chain)>> {
+    let sql = format!("SELECT {COLUMNS} FROM chains WHERE doc = ?1 ORDER BY id");
+    let mut statement = db.prepare_cached(&sql)?;
+    statement.query_map([doc.to_bytes()], chain_of)?.collect()
+}
+
+/// Writes what is known of a chain, and gives it back with its row.
+pub(crate) fn put(db: &Connection, id: &ChainId, chain: &Chain) -> rusqlite::Result<Chain> {
+    let mut statement = db.prepare_cached(
+        "INSERT INTO chains(doc, writer, incarnation, seq, hash, segment, key_id, opened, \
+         open_segment, last_no, broken) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+         ON CONFLICT(doc, writer, incarnation) DO UPDATE SET seq = ?4, hash = ?5, segment = ?6, \
+         key_id = ?7, opened = ?8, open_segment = ?9, last_no = ?10, broken = ?11 RETURNING id",
+    )?;
+    let row = statement.query_row(
+        params![
+            id.doc.to_bytes(),
+            id.writer.0,
+            id.incarnation.0,
+            int(chain.seq),
+            chain.hash.0,
+            chain.segment,
+            chain.key_id.0,
+            int(chain.opened),
+            chain.open_segment,
+            int(chain.last_no),
+            chain.broken,
+        ],
+        |row| row.get(0),
+    )?;
+    Ok(Chain { row: Some(row), ..*chain })
+}
+
+/// Stores an envelope's very bytes.
+pub(crate) fn put_envelope(
+    db: &Connection,
+    row: Option<i64>,
+    stored: &Stored<'_>,
+) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO envelopes(chain, seq, segment, hash, received, bytes) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![
+        row,
+        int(stored.seq),
+        stored.segment,
+        stored.hash.0,
+        int(stored.received.0),
+        stored.bytes,
+    ])?;
+    Ok(())
+}
+
+/// Envelopes of a chain from a number on: at most `max_count`, and at most
+/// `max_bytes` in all, but one at least.
+pub(crate) fn range(
+    db: &Connection,
+    row: i64,
+    from_seq: u64,
+    max_count: usize,
+    max_bytes: usize,
+) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let mut statement = db.prepare_cached(
+        "SELECT bytes FROM envelopes WHERE chain = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3",
+    )?;
+    let limit = i64::try_from(max_count).unwrap_or(i64::MAX);
+    let mut rows = statement.query(params![row, int(from_seq), limit])?;
+    let mut envelopes = Vec::new();
+    let mut total = 0;
+    while let Some(row) = rows.next()? {
+        let bytes: Vec<u8> = row.get(0)?;
+        total += bytes.len();
+        if total > max_bytes && !envelopes.is_empty() {
+            break;
+        }
+        envelopes.push(bytes);
+    }
+    Ok(envelopes)
+}
+
+/// One envelope.
+pub(crate) fn envelope(db: &Connection, row: i64, seq: u64) -> rusqlite::Result<Option<Vec<u8>>> {
+    db.prepare_cached("SELECT bytes FROM envelopes WHERE chain = ?1 AND seq = ?2")?
+        .query_row(params![row, int(seq)], |row| row.get(0))
+        .optional()
+}
+
+/// The hash of one envelope.
+pub(crate) fn hash_at(db: &Connection, row: i64, seq: u64) -> rusqlite::Result<Option<Hash>> {
+    db.prepare_cached("SELECT hash FROM envelopes WHERE chain = ?1 AND seq = ?2")?
+        .query_row(params![row, int(seq)], |row| row.get(0).map(Hash))
+        .optional()
+}
+
+/// The envelopes of one segment up to a number, in order.
+pub(crate) fn segment(
+    db: &Connection,
+    row: i64,
+    segment: u32,
+    up_to: u64,
+) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let mut statement = db.prepare_cached(
+        "SELECT bytes FROM envelopes WHERE chain = ?1 AND segment = ?2 AND seq <= ?3 ORDER BY seq",
+    )?;
+    statement.query_map(params![row, segment, int(up_to)], |row| row.get(0))?.collect()
+}
+
+/// Sets an envelope aside with the reason.
+pub(crate) fn quarantine(
+    db: &Connection,
+    hash: &Hash,
+    bytes: &[u8],
+    reason: &str,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT OR IGNORE INTO quarantine(at, reason, hash, bytes) VALUES (?1, ?2, ?3, ?4)",
+    )?
+    .execute(params![int(at.0), reason, hash.0, bytes])?;
+    Ok(())
+}

@@ -1,0 +1,606 @@
+//! What comes from other devices: checked in full before anything of it is
+//! believed, and stored as the very bytes that were signed.
+//!
+//! Order: size and form, account, membership, signature, place in the chain,
+//! caps, key, body, inflated size, actor, change, entries. The bytes of a
+//! member that are in their place are kept whatever the body holds, so that a
+//! bad one is refused once and not for ever.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bailey_envelope::{
+    ChainId, DevicePublic, DocId, Header, Kind, MAX_ENVELOPE, Verified, peek, verify,
+};
+use bailey_envelope::DecodeError;
+use bailey_model::{AccountId, DeviceId, Entry, Timestamp};
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::account::{Act, Record};
+use crate::chains::{self, Chain, Stored};
+use crate::db::DbError;
+use crate::error::{IngestError, QuarantineReason};
+use crate::keys::{KeyRecord, KeyRing, store_epoch, store_wraps};
+use crate::schema::unpack;
+use crate::segment::Segment;
+use crate::store::{Store, account_node};
+
+/// Most chains of one writer: a start of it makes a few, so this is years.
+const MAX_CHAINS: usize = 65_536;
+/// Most records of an account: judging who is a member stays well below a
+/// second.
+const MAX_RECORDS: usize = 1024;
+/// Highest segment number within one chain.
+const MAX_SEGMENT: u32 = 65_536;
+/// Most segments of others kept in memory.
+const MAX_CACHED: usize = 64;
+/// Most envelopes opened at once when a key arrives, so that one call stays
+/// short.
+const MAX_OPENED: usize = 256;
+
+/// What came of an envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ingested {
+    /// Its chain.
+    pub chain: ChainId,
+    /// Its number.
+    pub seq: u64,
+    /// Whether it is new.
+    pub outcome: Outcome,
+    /// Entries that can be read now: its own, or those of envelopes that had
+    /// waited for the key that it brought.
+    pub opened: Vec<Opened>,
+    /// Whether the account's members are others now.
+    pub members_changed: bool,
+    /// Whether its writer went back behind what it had written before: it was
+    /// restored from a copy. Both chains stay.
+    pub restored: bool,
+}
+
+/// Whether an envelope is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Stored and read.
+    New,
+    /// Stored; it is read when its key comes.
+    Waiting,
+    /// It was here already.
+    Duplicate,
+}
+
+/// Entries of a chain, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// The chain.
+    pub chain: ChainId,
+    /// The entries.
+    pub entries: Vec<Entry>,
+}
+
+/// Segments of others that are being read, so that each envelope of a live
+/// chain does not cost its whole segment.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentCache {
+    segments: BTreeMap<ChainId, (u32, u64, Segment)>,
+    order: VecDeque<ChainId>,
+}
+
+impl SegmentCache {
+    /// Takes the segment out if it is that of these very envelopes.
+    fn take(&mut self, id: &ChainId, segment: u32, up_to: u64) -> Option<Segment> {
+        let (number, seq, content) = self.segments.remove(id)?;
+        self.order.retain(|other| other != id);
+        (number == segment && seq == up_to).then_some(content)
+    }
+
+    fn put(&mut self, id: ChainId, segment: u32, up_to: u64, content: Segment) {
+        while self.order.len() >= MAX_CACHED {
+            if let Some(oldest) = self.order.pop_front() {
+                self.segments.remove(&oldest);
+            }
+        }
+        self.segments.insert(id, (segment, up_to, content));
+        self.order.push_back(id);
+    }
+
+    fn forget(&mut self, id: &ChainId) {
+        self.segments.remove(id);
+        self.order.retain(|other| other != id);
+    }
+}
+
+/// What came of opening one envelope.
+enum Opening {
+    Entries(Vec<Entry>),
+    Waiting,
+    Aside(QuarantineReason),
+}
+
+/// What is needed to open envelopes.
+struct Opener<'a> {
+    db: &'a Connection,
+    account: AccountId,
+    ring: &'a mut KeyRing,
+    cache: &'a mut SegmentCache,
+}
+
+impl Opener<'_> {
+    /// Opens the envelope after the last opened one and moves the chain on.
+    fn open(
+        &mut self,
+        id: &ChainId,
+        chain: &mut Chain,
+        verified: &Verified<'_>,
+    ) -> Result<Opening, DbError> {
+        let header = &verified.header;
+        let segment = header.fields.segment;
+        let opening = if chain.broken == Some(segment) {
+            Opening::Aside(QuarantineReason::Follows)
+        } else {
+            self.read(id, chain, verified)?
+        };
+        match &opening {
+            Opening::Waiting => return Ok(opening),
+            Opening::Aside(_) => chain.broken = Some(segment),
+            Opening::Entries(entries) => {
+                if let Some(last) = entries.last() {
+                    chain.last_no = last.no;
+                }
+            }
+        }
+        chain.opened = header.fields.seq;
+        chain.open_segment = segment;
+        Ok(opening)
+    }
+
+    fn read(
+        &mut self,
+        id: &ChainId,
+        chain: &Chain,
+        verified: &Verified<'_>,
+    ) -> Result<Opening, DbError> {
+        let fields = verified.header.fields;
+        let key = self.ring.find(self.db, self.account, verified.header.key_id)?;
+        let Some(key) = key else { return Ok(Opening::Waiting) };
+        let key = key.segment_key(id.doc, fields.segment);
+        let content = match self.cache.take(id, fields.segment, chain.opened) {
+            Some(content) => content,
+            None => match self.rebuild(id, chain, fields.segment, &key)? {
+                Ok(content) => content,
+                Err(reason) => return Ok(Opening::Aside(reason)),
+            },
+        };
+        let read = apply(content, verified, &key, id)
+            .and_then(|(content, entries)| {
+                check_numbers(chain.last_no, &entries).map(|()| (content, entries))
+            });
+        match read {
+            Ok((content, entries)) => {
+                self.cache.put(*id, fields.segment, fields.seq, content);
+                Ok(Opening::Entries(entries))
+            }
+            Err(reason) => Ok(Opening::Aside(reason)),
+        }
+    }
+
+    /// The segment as far as it was opened.
+    fn rebuild(
+        &self,
+        id: &ChainId,
+        chain: &Chain,
+        segment: u32,
+        key: &bailey_envelope::SegmentKey,
+    ) -> Result<Result<Segment, QuarantineReason>, DbError> {
+        let mut content = Segment::new(id);
+        let Some(row) = chain.row else { return Ok(Ok(content)) };
+        for bytes in chains::segment(self.db, row, segment, chain.opened)? {
+            let Ok(verified) = Verified::from_stored(&bytes) else {
+                return Ok(Err(QuarantineReason::Follows));
+            };
+            match apply(content, &verified, key, id) {
+                Ok((next, _)) => content = next,
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(Ok(content))
+    }
+}
+
+/// Opens one envelope's body and applies its change.
+pub(crate) fn apply(
+    content: Segment,
+    verified: &Verified<'_>,
+    key: &bailey_envelope::SegmentKey,
+    id: &ChainId,
+) -> Result<(Segment, Vec<Entry>), QuarantineReason> {
+    let body = verified.open(key)?;
+    let (content, packed) = content.apply(&body, id)?;
+    let entries = packed.iter().map(|entry| unpack(entry)).collect::<Result<Vec<_>, _>>()?;
+    Ok((content, entries))
+}
+
+/// Entry numbers go on without holes. A chain's first may be any: the chain
+/// before it may not have come yet.
+pub(crate) fn check_numbers(last_no: u64, entries: &[Entry]) -> Result<(), QuarantineReason> {
+    let mut want = match (last_no, entries.first()) {
+        (0, Some(first)) => first.no.max(1),
+        _ => last_no.saturating_add(1),
+    };
+    for entry in entries {
+        if entry.no != want || want > i64::MAX.unsigned_abs() {
+            return Err(QuarantineReason::Number { want, found: entry.no });
+        }
+        want = want.saturating_add(1);
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Takes an envelope from another device.
+    ///
+    /// # Errors
+    /// [`IngestError`] says why not, and what would help. After
+    /// [`IngestError::Quarantined`] the chain's head has moved on all the same.
+    pub fn ingest(&mut self, bytes: &[u8], now: Timestamp) -> Result<Ingested, IngestError> {
+        if bytes.len() > MAX_ENVELOPE {
+            return Err(IngestError::TooLarge(bytes.len()));
+        }
+        let header = peek(bytes).map_err(|error| match error {
+            DecodeError::TooLarge(len) => IngestError::TooLarge(len),
+            error => IngestError::Malformed(error),
+        })?;
+        let account = self.account().ok_or(IngestError::NoAccount)?;
+        if header.fields.account != account {
+            return Err(IngestError::OtherAccount);
+        }
+        let writer = self.writer_of(&header, bytes)?;
+        let verified = verify(bytes, &writer).map_err(IngestError::BadSignature)?;
+        let Some((chain, restored)) = self.place(&verified, bytes, now)? else {
+            return Ok(Ingested {
+                chain: header.fields.chain,
+                seq: header.fields.seq,
+                outcome: Outcome::Duplicate,
+                opened: Vec::new(),
+                members_changed: false,
+                restored: false,
+            });
+        };
+        let ingested = match header.fields.chain.doc {
+            DocId::Account => self.ingest_record(chain, &verified, bytes, now),
+            DocId::Keys => self.ingest_keys(chain, &verified, bytes, now),
+            _ => self.ingest_entries(chain, &verified, bytes, now),
+        }?;
+        Ok(Ingested { restored, ..ingested })
+    }
+
+    /// The keys of an envelope's writer: a member's, or those of the genesis
+    /// whose hash the account's id is.
+    fn writer_of(&self, header: &Header, bytes: &[u8]) -> Result<DevicePublic, IngestError> {
+        let writer = header.fields.chain.writer;
+        if let Some(member) = self.members().get(&writer) {
+            return Ok(member.public);
+        }
+        let not_member = IngestError::NotMember(writer);
+        if header.fields.chain.doc != DocId::Account || !self.members().is_empty() {
+            return Err(not_member);
+        }
+        let body = Verified::from_stored(bytes).map_err(IngestError::BadSignature)?;
+        let body = body.plain().map_err(|_| IngestError::NotMember(writer))?;
+        let record = Record::decode(body)?;
+        record.check(&header.fields)?;
+        match record.act {
+            Act::Genesis(genesis) => Ok(genesis.first),
+            Act::Add { .. } => Err(not_member),
+        }
+    }
+
+    /// Where an envelope goes: the chain it follows, or `None` if it is here
+    /// already. And whether its writer went back behind itself.
+    fn place(
+        &self,
+        verified: &Verified<'_>,
+        bytes: &[u8],
+        now: Timestamp,
+    ) -> Result<Option<(Chain, bool)>, IngestError> {
+        let fields = &verified.header.fields;
+        let id = fields.chain;
+        let chain = self.chains.get(&id).copied().unwrap_or(Chain::EMPTY);
+        if fields.seq <= chain.seq {
+            let ours = chain.row.map(|row| chains::hash_at(&self.db, row, fields.seq)).transpose()?;
+            let ours = ours.flatten().ok_or(IngestError::Misfit("number"))?;
+            if ours == verified.hash {
+                return Ok(None);
+            }
+            return Err(self.fork(verified, bytes, fields.seq, ours, now)?);
+        }
+        if (id.writer, id.incarnation) == (self.device, self.incarnation) {
+            return Err(IngestError::Misfit("written under this start's own name"));
+        }
+        if fields.seq > chain.seq + 1 {
+            return Err(IngestError::Gap { chain: id, have: chain.seq, found: fields.seq });
+        }
+        if fields.seq > 1 && fields.prev != chain.hash {
+            return Err(self.fork(verified, bytes, chain.seq, chain.hash, now)?);
+        }
+        self.check_caps(&chain, &verified.header)?;
+        let before = fields.before.map(|incarnation| ChainId { incarnation, ..id });
+        let before = before.and_then(|before| self.chains.get(&before));
+        Ok(Some((chain, before.is_some_and(|before| before.hash != fields.prev))))
+    }
+
+    fn fork(
+        &self,
+        verified: &Verified<'_>,
+        bytes: &[u8],
+        seq: u64,
+        ours: bailey_envelope::Hash,
+        now: Timestamp,
+    ) -> Result<IngestError, IngestError> {
+        chains::quarantine(&self.db, &verified.hash, bytes, "fork", now)?;
+        let chain = verified.header.fields.chain;
+        Ok(IngestError::Fork { chain, seq, ours, theirs: verified.hash })
+    }
+
+    fn check_caps(&self, chain: &Chain, header: &Header) -> Result<(), IngestError> {
+        let fields = &header.fields;
+        let writer = fields.chain.writer;
+        if chain.seq == 0 {
+            let chains = self.chains.keys().filter(|id| id.writer == writer).count();
+            if chains >= MAX_CHAINS {
+                return Err(IngestError::TooManyChains(writer));
+            }
+        }
+        if fields.chain.doc.is_plain() {
+            let fits = fields.segment == 0;
+            return if fits { Ok(()) } else { Err(IngestError::Misfit("segment")) };
+        }
+        match fields.kind {
+            Kind::Tail | Kind::Closed => {}
+            Kind::Head | Kind::Record => return Err(IngestError::Misfit("kind")),
+        }
+        if fields.segment == 0 || fields.segment > MAX_SEGMENT || fields.segment < chain.segment {
+            return Err(IngestError::Misfit("segment"));
+        }
+        if fields.segment == chain.segment && header.key_id != chain.key_id {
+            return Err(IngestError::Misfit("key within a segment"));
+        }
+        Ok(())
+    }
+
+    fn ingest_record(
+        &mut self,
+        mut chain: Chain,
+        verified: &Verified<'_>,
+        bytes: &[u8],
+        now: Timestamp,
+    ) -> Result<Ingested, IngestError> {
+        let fields = verified.header.fields;
+        let body = verified.plain().map_err(|_| IngestError::Misfit("suite"))?;
+        let record = Record::decode(body)?;
+        record.check(&fields)?;
+        if self.account.as_ref().is_some_and(|account| account.nodes.len() >= MAX_RECORDS) {
+            return Err(IngestError::Misfit("account has too many records"));
+        }
+        chain.opened = fields.seq;
+        self.keep(chain, verified, bytes, now, |_| Ok(()))?;
+        let before = self.members().clone();
+        self.count_record(account_node(&fields.chain, verified, record));
+        let members_changed = before != *self.members();
+        if members_changed {
+            // What cannot be handed out now is owed, and each sealing tries
+            // and reports it.
+            drop(self.settle(now));
+        }
+        let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
+        ingested.members_changed = members_changed;
+        Ok(ingested)
+    }
+
+    fn ingest_keys(
+        &mut self,
+        mut chain: Chain,
+        verified: &Verified<'_>,
+        bytes: &[u8],
+        now: Timestamp,
+    ) -> Result<Ingested, IngestError> {
+        let fields = verified.header.fields;
+        let body = verified.plain().map_err(|_| IngestError::Misfit("suite"))?;
+        let record = KeyRecord::decode(body)?;
+        chain.opened = fields.seq;
+        let device = self.device;
+        let mut arrived = false;
+        self.keep(chain, verified, bytes, now, |db| {
+            arrived = !store_wraps(db, &record, &device)?.is_empty();
+            match &record.epoch {
+                // An epoch of an earlier life of this store.
+                Some(epoch) if fields.chain.writer == device => store_epoch(db, epoch),
+                _ => Ok(()),
+            }
+        })?;
+        let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
+        if arrived {
+            ingested.opened = self.open_waiting(now)?;
+        }
+        Ok(ingested)
+    }
+
+    fn ingest_entries(
+        &mut self,
+        mut chain: Chain,
+        verified: &Verified<'_>,
+        bytes: &[u8],
+        now: Timestamp,
+    ) -> Result<Ingested, IngestError> {
+        let fields = verified.header.fields;
+        let id = fields.chain;
+        let account = self.account().ok_or(IngestError::NoAccount)?;
+        let opening = if chain.opened == chain.seq {
+            let Self { db, ring, cache, .. } = self;
+            Opener { db, account, ring, cache }.open(&id, &mut chain, verified)?
+        } else {
+            Opening::Waiting
+        };
+        let (hash, reason) = (verified.hash, opening.reason());
+        let kept = self.keep(chain, verified, bytes, now, |db| match &reason {
+            Some(reason) => chains::quarantine(db, &hash, &[], &reason.to_string(), now),
+            None => Ok(()),
+        });
+        if let Err(error) = kept {
+            self.cache.forget(&id);
+            return Err(error.into());
+        }
+        let mut ingested = Ingested::new(&id, fields.seq, Outcome::New);
+        match opening {
+            Opening::Entries(entries) => {
+                self.note_own(&id, &entries);
+                ingested.opened.push(Opened { chain: id, entries });
+            }
+            Opening::Waiting => ingested.outcome = Outcome::Waiting,
+            Opening::Aside(reason) => {
+                return Err(IngestError::Quarantined { chain: id, seq: fields.seq, reason });
+            }
+        }
+        Ok(ingested)
+    }
+
+    /// Stores an envelope and moves its chain on, with what goes with it, in
+    /// one transaction.
+    fn keep(
+        &mut self,
+        chain: Chain,
+        verified: &Verified<'_>,
+        bytes: &[u8],
+        now: Timestamp,
+        also: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<(), DbError> {
+        let fields = &verified.header.fields;
+        let chain = Chain {
+            seq: fields.seq,
+            hash: verified.hash,
+            segment: fields.segment,
+            key_id: verified.header.key_id,
+            ..chain
+        };
+        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let chain = chains::put(&tx, &fields.chain, &chain)?;
+        let stored = Stored {
+            seq: fields.seq,
+            segment: fields.segment,
+            hash: verified.hash,
+            received: now,
+            bytes,
+        };
+        chains::put_envelope(&tx, chain.row, &stored)?;
+        also(&tx)?;
+        tx.commit()?;
+        self.chains.insert(fields.chain, chain);
+        Ok(())
+    }
+
+    /// Opens envelopes that waited for a key which is here now: at most 256 a
+    /// call. Call again until it gives nothing.
+    ///
+    /// # Errors
+    /// [`IngestError::Db`].
+    pub fn open_waiting(&mut self, now: Timestamp) -> Result<Vec<Opened>, IngestError> {
+        let Some(account) = self.account() else { return Ok(Vec::new()) };
+        let waiting: Vec<(ChainId, Chain)> = self
+            .chains
+            .iter()
+            .filter(|(_, chain)| chain.opened < chain.seq)
+            .map(|(id, chain)| (*id, *chain))
+            .collect();
+        let mut opened = Vec::new();
+        let mut budget = MAX_OPENED;
+        for (id, mut chain) in waiting {
+            let entries = self.open_chain(account, &id, &mut chain, &mut budget, now)?;
+            if !entries.is_empty() {
+                self.note_own(&id, &entries);
+                opened.push(Opened { chain: id, entries });
+            }
+        }
+        Ok(opened)
+    }
+
+    fn open_chain(
+        &mut self,
+        account: AccountId,
+        id: &ChainId,
+        chain: &mut Chain,
+        budget: &mut usize,
+        now: Timestamp,
+    ) -> Result<Vec<Entry>, DbError> {
+        let before = chain.opened;
+        let mut all = Vec::new();
+        let mut aside = Vec::new();
+        while let (true, Some(row)) = (chain.opened < chain.seq && *budget > 0, chain.row) {
+            let Some(bytes) = chains::envelope(&self.db, row, chain.opened + 1)? else { break };
+            let Ok(verified) = Verified::from_stored(&bytes) else { break };
+            let Self { db, ring, cache, .. } = self;
+            match (Opener { db, account, ring, cache }).open(id, chain, &verified)? {
+                Opening::Waiting => break,
+                Opening::Entries(entries) => all.extend(entries),
+                Opening::Aside(reason) => aside.push((verified.hash, reason)),
+            }
+            *budget -= 1;
+        }
+        if chain.opened > before {
+            let stored = self.store_opened(id, chain, &aside, now);
+            if stored.is_err() {
+                self.cache.forget(id);
+            }
+            stored?;
+        }
+        Ok(all)
+    }
+
+    fn store_opened(
+        &mut self,
+        id: &ChainId,
+        chain: &Chain,
+        aside: &[(bailey_envelope::Hash, QuarantineReason)],
+        now: Timestamp,
+    ) -> Result<(), DbError> {
+        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        chains::put(&tx, id, chain)?;
+        for (hash, reason) in aside {
+            chains::quarantine(&tx, hash, &[], &reason.to_string(), now)?;
+        }
+        tx.commit()?;
+        self.chains.insert(*id, *chain);
+        Ok(())
+    }
+
+    /// Entries of an earlier life of this very device: their numbers are used.
+    fn note_own(&mut self, id: &ChainId, entries: &[Entry]) {
+        let own: DeviceId = self.device;
+        if let (true, Some(last)) = (id.writer == own, entries.last()) {
+            let doc = self.docs.entry(id.doc).or_insert_with(crate::own::OwnDoc::new);
+            doc.next_no = doc.next_no.max(last.no.saturating_add(1));
+        }
+    }
+}
+
+impl Opening {
+    fn reason(&self) -> Option<QuarantineReason> {
+        match self {
+            Self::Aside(reason) => Some(reason.clone()),
+            Self::Entries(_) | Self::Waiting => None,
+        }
+    }
+}
+
+impl Ingested {
+    fn new(chain: &ChainId, seq: u64, outcome: Outcome) -> Self {
+        Self {
+            chain: *chain,
+            seq,
+            outcome,
+            opened: Vec::new(),
+            members_changed: false,
+            restored: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! Members that lie: envelopes rightly signed by a member, in their place, and
+//! bad inside. Strangers and chains are tested from outside.
+
+use bailey_envelope::{DocId, EpochKey, Fields, Hash, Kind, seal, sign_plain};
+use bailey_model::{Event, Gap, Incarnation};
+
+use super::*;
+use crate::entropy::OsEntropy;
+use crate::error::QuarantineReason;
+use crate::schema::pack;
+use crate::segment::{SegmentFault, actor_of};
+use crate::testing::TempDir;
+use crate::{DeviceKeys, Role, Urgency};
+
+const NOW: Timestamp = Timestamp(1_796_000_000_000);
+
+/// A store of device A, and the keys of a member L that lies.
+struct Fixture {
+    _dir: TempDir,
+    store: Store,
+    liar: DeviceKeys,
+    epoch: EpochKey,
+    chain: ChainId,
+}
+
+fn fixture() -> Fixture {
+    let dir = TempDir::new();
+    let keys = DeviceKeys::generate([1; 64]);
+    let mut store = Store::open(dir.path(), keys, NOW, Box::new(OsEntropy)).unwrap();
+    store.create_account("a", NOW).unwrap();
+    let liar = DeviceKeys::generate([2; 64]);
+    let offer = store.offer_add(liar.public(), Role::Watch).unwrap();
+    store.complete_add(&offer, offer.sign(&liar).unwrap(), NOW).unwrap();
+    let epoch = EpochKey::generate([3; 32]);
+    let incarnation = Incarnation([4; 16]);
+    let chain = ChainId { doc: DocId::Notices, writer: liar.id(), incarnation };
+    let mut fixture = Fixture { _dir: dir, store, liar, epoch, chain };
+    fixture.give_key();
+    fixture
+}
+
+impl Fixture {
+    fn fields(&self, doc: DocId, seq: u64, prev: Hash) -> Fields {
+        Fields {
+            account: self.store.account().unwrap(),
+            chain: ChainId { doc, ..self.chain },
+            kind: if doc.is_plain() { Kind::Record } else { Kind::Tail },
+            segment: u32::from(!doc.is_plain()),
+            seq,
+            prev,
+            before: None,
+        }
+    }
+
+    /// The liar's epoch key, wrapped to A as it should be.
+    fn give_key(&mut self) {
+        let account = self.store.account().unwrap();
+        let to = [self.store.keys.public()];
+        let writer = self.liar.id();
+        let wraps =
+            crate::keys::wrap_to_all(account, writer, 1, &self.epoch, &[], &to, &mut OsEntropy);
+        let record = KeyRecord { epoch: None, membership: Vec::new(), wraps: wraps.unwrap() };
+        let fields = self.fields(DocId::Keys, 1, Hash::NONE);
+        let sealed = sign_plain(&self.liar, fields, &record.encode().unwrap()).unwrap();
+        self.store.ingest(&sealed.bytes, NOW).unwrap();
+    }
+
+    fn body(&self, entries: &[Entry]) -> Vec<u8> {
+        let packed: Vec<Vec<u8>> = entries.iter().map(|entry| pack(entry).unwrap()).collect();
+        Segment::new(&self.chain).append(&packed, NOW).unwrap()
+    }
+
+    fn seal(&self, seq: u64, prev: Hash, body: &[u8]) -> bailey_envelope::Sealed {
+        let key = self.epoch.segment_key(DocId::Notices, 1);
+        seal(&self.liar, self.fields(DocId::Notices, seq, prev), 1, &key, body, [5; 24]).unwrap()
+    }
+
+    /// What comes of a body in the liar's first envelope; and that its chain
+    /// goes on, is served as it is, and the rest of the segment is set aside.
+    fn judge(mut self, body: &[u8]) -> QuarantineReason {
+        let first = self.seal(1, Hash::NONE, body);
+        let reason = match self.store.ingest(&first.bytes, NOW) {
+            Err(IngestError::Quarantined { reason, seq: 1, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        let again = self.store.ingest(&first.bytes, NOW).unwrap();
+        assert_eq!(again.outcome, Outcome::Duplicate);
+        let second = self.seal(2, first.hash, &self.body(&[entry(1)]));
+        assert!(matches!(
+            self.store.ingest(&second.bytes, NOW),
+            Err(IngestError::Quarantined { reason: QuarantineReason::Follows, seq: 2, .. })
+        ));
+        let served = self.store.range(&self.chain, 1, 10, usize::MAX).unwrap();
+        assert_eq!(served, [first.bytes, second.bytes]);
+        let mut reader =
+            crate::Reader::open(self.store.dir.as_path(), self.store.keys.clone()).unwrap();
+        let reading = reader.read(DocId::Notices, None).unwrap();
+        assert_eq!(reading.entries, []);
+        assert_eq!(reading.aside.len(), 2);
+        // The store is as good as before.
+        let event = Event::Gap(Gap { reason: "after".to_owned() });
+        self.store.append(DocId::Notices, event, NOW, Urgency::Normal).unwrap();
+        self.store.commit(false).unwrap();
+        reason
+    }
+}
+
+fn entry(no: u64) -> Entry {
+    Entry { no, ts: NOW, event: Event::Gap(Gap { reason: format!("entry {no}") }) }
+}
+
+#[test]
+fn an_honest_first_envelope_is_read() {
+    let mut fixture = fixture();
+    let entries = [entry(1), entry(2)];
+    let sealed = fixture.seal(1, Hash::NONE, &fixture.body(&entries));
+    let ingested = fixture.store.ingest(&sealed.bytes, NOW).unwrap();
+    assert_eq!(ingested.opened, [Opened { chain: fixture.chain, entries: entries.to_vec() }]);
+}
+
+#[test]
+fn bytes_that_are_no_change_are_set_aside() {
+    assert_eq!(
+        fixture().judge(b"\x01\x00no automerge chunk"),
+        QuarantineReason::Segment(SegmentFault::Change)
+    );
+    assert_eq!(fixture().judge(b""), QuarantineReason::Segment(SegmentFault::Body));
+}
+
+#[test]
+fn a_change_by_another_actor_is_set_aside() {
+    let fixture = fixture();
+    let victim = ChainId { writer: fixture.store.device(), ..fixture.chain };
+    assert_ne!(actor_of(&victim), actor_of(&fixture.chain));
+    let body = Segment::new(&victim).append(&[pack(&entry(1)).unwrap()], NOW).unwrap();
+    assert_eq!(fixture.judge(&body), QuarantineReason::Segment(SegmentFault::Actor));
+}
+
+#[test]
+fn entries_out_of_number_or_malformed_are_set_aside() {
+    let one = fixture();
+    let body = one.body(&[entry(4), entry(6)]);
+    assert_eq!(one.judge(&body), QuarantineReason::Number { want: 5, found: 6 });
+    let two = fixture();
+    let body = Segment::new(&two.chain).append(&[vec![9, 9]], NOW).unwrap();
+    assert_eq!(two.judge(&body), QuarantineReason::Entry(crate::UnpackError::Version(9)));
+    let three = fixture();
+    let body = three.body(&[entry(0)]);
+    assert_eq!(three.judge(&body), QuarantineReason::Number { want: 1, found: 0 });
+}
+
+#[test]
+fn a_bomb_is_set_aside() {
+    use std::io::Read as _;
+    let zeros = vec![0; 64 << 20];
+    let mut bomb = vec![1, 1];
+    flate2::read::DeflateEncoder::new(&zeros[..], flate2::Compression::best())
+        .read_to_end(&mut bomb)
+        .unwrap();
+    assert_eq!(fixture().judge(&bomb), QuarantineReason::Segment(SegmentFault::Inflates));
+}
+
+#[test]
+fn a_body_under_another_key_than_it_names_is_set_aside() {
+    let mut fixture = fixture();
+    let fields = fixture.fields(DocId::Notices, 1, Hash::NONE);
+    // Sealed rightly, then the nonce in the signed header changed.
+    let good = fixture.seal(1, Hash::NONE, &fixture.body(&[entry(1)]));
+    let mut header = peek(&good.bytes).unwrap();
+    assert_eq!(header.fields, fields);
+    header.nonce = [9; 24];
+    let head = header.encode();
+    let body = &good.bytes[head.len()..good.bytes.len() - 64];
+    let signed = [&head[..], &<sha2::Sha256 as sha2::Digest>::digest(body)].concat();
+    let signature = fixture.liar.sign("bailey/env/v1\0", &signed);
+    let bytes = [&head[..], body, &signature].concat();
+    assert!(matches!(
+        fixture.store.ingest(&bytes, NOW),
+        Err(IngestError::Quarantined { reason: QuarantineReason::Body(_), .. })
+    ));
+}
+
+#[test]
+fn the_key_and_the_number_of_a_segment_cannot_change_under_it() {
+    let mut fixture = fixture();
+    let first = fixture.seal(1, Hash::NONE, &fixture.body(&[entry(1)]));
+    fixture.store.ingest(&first.bytes, NOW).unwrap();
+    let fields = fixture.fields(DocId::Notices, 2, first.hash);
+    let other = EpochKey::generate([8; 32]).segment_key(DocId::Notices, 1);
+    let sealed = seal(&fixture.liar, fields, 2, &other, b"x", [5; 24]).unwrap();
+    assert!(matches!(
+        fixture.store.ingest(&sealed.bytes, NOW),
+        Err(IngestError::Misfit("key within a segment"))
+    ));
+    for segment in [0, MAX_SEGMENT + 1] {
+        let key = fixture.epoch.segment_key(DocId::Notices, segment);
+        let fields = Fields { segment, ..fields };
+        let sealed = seal(&fixture.liar, fields, 1, &key, b"x", [5; 24]).unwrap();
+        assert!(matches!(
+            fixture.store.ingest(&sealed.bytes, NOW),
+            Err(IngestError::Misfit("segment"))
+        ));
+    }
+}
+
+#[test]
+fn a_member_without_the_role_adds_nobody() {
+    let mut fixture = fixture();
+    let friend = DeviceKeys::generate([9; 64]);
+    let fields = fixture.fields(DocId::Account, 1, Hash::NONE);
+    let offer =
+        crate::AddOffer::new(&fields, friend.public(), Role::Full, fixture.store.account_heads(false));
+    let record = offer.record(offer.sign(&friend).unwrap()).unwrap();
+    let sealed = sign_plain(&fixture.liar, fields, &record.encode().unwrap()).unwrap();
+    let ingested = fixture.store.ingest(&sealed.bytes, NOW).unwrap();
+    assert!(!ingested.members_changed);
+    assert_eq!(fixture.store.members().get(&friend.id()), None);
+}
+
+#[test]
+fn an_add_without_the_new_devices_signature_is_refused() {
+    let mut fixture = fixture();
+    let friend = DeviceKeys::generate([9; 64]);
+    let fields = fixture.fields(DocId::Account, 1, Hash::NONE);
+    let offer = crate::AddOffer::new(&fields, friend.public(), Role::Full, Vec::new());
+    let record = offer.record([7; 64]).unwrap();
+    let sealed = sign_plain(&fixture.liar, fields, &record.encode().unwrap()).unwrap();
+    assert!(matches!(
+        fixture.store.ingest(&sealed.bytes, NOW),
+        Err(IngestError::Record(crate::RecordError::Cosignature))
+    ));
+    let newer = sign_plain(&fixture.liar, fields, &[1, 77, 0]).unwrap();
+    assert!(matches!(
+        fixture.store.ingest(&newer.bytes, NOW),
+        Err(IngestError::Record(crate::RecordError::Newer))
+    ));
+}
+
+#[test]
+fn wraps_that_hold_another_key_do_not_hide_the_right_one() {
+    let mut fixture = fixture();
+    let account = fixture.store.account().unwrap();
+    let to = [fixture.store.keys.public()];
+    let (right, wrong) = (EpochKey::generate([20; 32]), EpochKey::generate([21; 32]));
+    let mut prev = peek_hash(&fixture.store, &ChainId { doc: DocId::Keys, ..fixture.chain });
+    for (seq, (key, claims)) in [(&wrong, right.id()), (&right, right.id())].into_iter().enumerate() {
+        let writer = fixture.liar.id();
+        let wraps = crate::keys::wrap_to_all(account, writer, 2, key, &[], &to, &mut OsEntropy);
+        let mut wraps = wraps.unwrap();
+        wraps[0].key_id = claims;
+        let record = KeyRecord { epoch: None, membership: Vec::new(), wraps };
+        let fields = fixture.fields(DocId::Keys, u64::try_from(seq).unwrap() + 2, prev);
+        let sealed = sign_plain(&fixture.liar, fields, &record.encode().unwrap()).unwrap();
+        prev = sealed.hash;
+        fixture.store.ingest(&sealed.bytes, NOW).unwrap();
+    }
+    let Store { db, ring, .. } = &mut fixture.store;
+    assert!(ring.find(db, account, right.id()).unwrap().is_some());
+}
+
+fn peek_hash(store: &Store, chain: &ChainId) -> Hash {
+    store.heads().iter().find(|head| head.chain == *chain).unwrap().hash
+}

@@ -1,0 +1,279 @@
+//! Reading beside the writer, on a connection of one's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use bailey_envelope::{ChainId, DeviceKeys, DocId, Verified, VerifyError, open_row};
+use bailey_model::{AccountId, DeviceId, Entry, Event};
+use rusqlite::Connection;
+
+use crate::chains::{self, Chain};
+use crate::db;
+use crate::error::{QuarantineReason, ReadError};
+use crate::ingest::{apply, check_numbers};
+use crate::journal;
+use crate::keys::KeyRing;
+use crate::schema::unpack;
+use crate::segment::Segment;
+use crate::store::stored_account;
+
+/// A document and who writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocInfo {
+    /// The document.
+    pub doc: DocId,
+    /// Its writers.
+    pub writers: Vec<DeviceId>,
+}
+
+/// What a document holds, and what of it cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reading {
+    /// Entries: of one writer in the order of their numbers, of several merged
+    /// by their times.
+    pub entries: Vec<(DeviceId, Entry)>,
+    /// Envelopes set aside, and why; what follows in their segment is not read.
+    pub aside: Vec<(ChainId, u64, QuarantineReason)>,
+    /// Chains of which something waits for a key.
+    pub waiting: Vec<ChainId>,
+}
+
+/// A reader. It sees what is committed, at one moment for each call.
+pub struct Reader {
+    db: Connection,
+    ring: KeyRing,
+    device: DeviceId,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Opens the store of a folder for reading.
+    ///
+    /// # Errors
+    /// [`ReadError::Open`]: there is none, or it is damaged.
+    pub fn open(dir: &Path, keys: DeviceKeys) -> Result<Self, ReadError> {
+        let db = db::open_reader(dir)?;
+        let device = keys.id();
+        Ok(Self { db, ring: KeyRing::new(keys), device })
+    }
+
+    /// Every document that takes entries and has some, sealed or not.
+    ///
+    /// # Errors
+    /// [`ReadError::Db`].
+    pub fn docs(&mut self) -> Result<Vec<DocInfo>, ReadError> {
+        let tx = self.db.unchecked_transaction()?;
+        let mut docs: BTreeMap<DocId, BTreeSet<DeviceId>> = BTreeMap::new();
+        for (id, _) in chains::load(&tx)?.iter().filter(|(id, _)| !id.doc.is_plain()) {
+            docs.entry(id.doc).or_default().insert(id.writer);
+        }
+        for doc in journal::docs(&tx)? {
+            docs.entry(doc).or_default().insert(self.device);
+        }
+        let info = |(doc, writers): (DocId, BTreeSet<DeviceId>)| DocInfo {
+            doc,
+            writers: writers.into_iter().collect(),
+        };
+        Ok(docs.into_iter().map(info).collect())
+    }
+
+    /// The entries of a document, of one writer or of all. See [`Reading`] for
+    /// their order, and [`Self::read`] for what could not be read.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn entries(
+        &mut self,
+        doc: DocId,
+        writer: Option<DeviceId>,
+    ) -> Result<Vec<(DeviceId, Entry)>, ReadError> {
+        Ok(self.read(doc, writer)?.entries)
+    }
+
+    /// What a document holds, of one writer or of all: what came from others,
+    /// one's own, and one's own that is not sealed yet.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read(
+        &mut self,
+        doc: DocId,
+        writer: Option<DeviceId>,
+    ) -> Result<Reading, ReadError> {
+        let Self { db, ring, device } = self;
+        // One read transaction: a batch that becomes an envelope meanwhile is
+        // seen once, not twice and not never.
+        let tx = db.unchecked_transaction()?;
+        let Some(account) = stored_account(&tx)? else { return Ok(Reading::default()) };
+        let mut reading = Reading::default();
+        let mut by_writer: BTreeMap<DeviceId, Vec<Entry>> = BTreeMap::new();
+        for (id, chain) in chains::load_of(&tx, doc)? {
+            if writer.is_none_or(|writer| writer == id.writer) {
+                let entries = by_writer.entry(id.writer).or_default();
+                let mut reader = ChainReader { db: &tx, ring, account, reading: &mut reading };
+                reader.read(&id, &chain, entries)?;
+            }
+        }
+        if writer.is_none_or(|writer| writer == *device) {
+            let entries = by_writer.entry(*device).or_default();
+            read_journal(&tx, ring, account, doc, entries)?;
+        }
+        for entries in by_writer.values_mut() {
+            entries.sort_by_key(|entry| entry.no);
+        }
+        reading.entries = merge(by_writer);
+        Ok(reading)
+    }
+
+    /// What each device calls itself: the last name it entered.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn names(&mut self) -> Result<BTreeMap<DeviceId, String>, ReadError> {
+        let named = |(device, entry): (DeviceId, Entry)| match entry.event {
+            Event::DeviceNamed(named) => Some((device, named.name)),
+            _ => None,
+        };
+        Ok(self.entries(DocId::Node, None)?.into_iter().filter_map(named).collect())
+    }
+}
+
+/// Reads one chain's entries.
+struct ChainReader<'a> {
+    db: &'a Connection,
+    ring: &'a mut KeyRing,
+    account: AccountId,
+    reading: &'a mut Reading,
+}
+
+impl ChainReader<'_> {
+    fn read(
+        &mut self,
+        id: &ChainId,
+        chain: &Chain,
+        out: &mut Vec<Entry>,
+    ) -> Result<(), ReadError> {
+        let Some(row) = chain.row else { return Ok(()) };
+        let mut content = Segment::new(id);
+        let mut segment = 0;
+        let mut broken = None;
+        let mut last_no = 0;
+        for seq in 1..=chain.seq {
+            let Some(bytes) = chains::envelope(self.db, row, seq)? else { continue };
+            let verified = Verified::from_stored(&bytes).map_err(decode_error)?;
+            let fields = verified.header.fields;
+            if broken == Some(fields.segment) {
+                self.reading.aside.push((*id, seq, QuarantineReason::Follows));
+                continue;
+            }
+            if fields.segment != segment {
+                segment = fields.segment;
+                content = Segment::new(id);
+            }
+            let key = self.ring.find(self.db, self.account, verified.header.key_id)?;
+            let Some(key) = key else {
+                self.reading.waiting.push(*id);
+                return Ok(());
+            };
+            let key = key.segment_key(id.doc, segment);
+            let taken = std::mem::replace(&mut content, Segment::new(id));
+            let read = apply(taken, &verified, &key, id).and_then(|(next, entries)| {
+                check_numbers(last_no, &entries).map(|()| (next, entries))
+            });
+            match read {
+                Ok((next, entries)) => {
+                    content = next;
+                    last_no = entries.last().map_or(last_no, |entry| entry.no);
+                    out.extend(entries);
+                }
+                Err(reason) => {
+                    broken = Some(segment);
+                    self.reading.aside.push((*id, seq, reason));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn decode_error(error: VerifyError) -> ReadError {
+    match error {
+        VerifyError::Decode(error) => ReadError::Envelope(error),
+        _ => ReadError::Envelope(bailey_envelope::DecodeError::Field("stored envelope")),
+    }
+}
+
+fn read_journal(
+    db: &Connection,
+    ring: &mut KeyRing,
+    account: AccountId,
+    doc: DocId,
+    out: &mut Vec<Entry>,
+) -> Result<(), ReadError> {
+    for row in journal::load(db, Some(doc))? {
+        let damaged = || ReadError::Journal { doc, no: row.no };
+        let key = ring.find(db, account, row.key_id)?.ok_or_else(damaged)?;
+        let key = key.segment_key(doc, row.segment);
+        let packed = open_row(&key, row.no, &row.sealed).map_err(|_| damaged())?;
+        out.push(unpack(&packed).map_err(|_| damaged())?);
+    }
+    Ok(())
+}
+
+/// Merges writers by time; each one's own order stays.
+fn merge(by_writer: BTreeMap<DeviceId, Vec<Entry>>) -> Vec<(DeviceId, Entry)> {
+    let total = by_writer.values().map(Vec::len).sum();
+    let mut merged = Vec::with_capacity(total);
+    let mut queues: Vec<_> = by_writer
+        .into_iter()
+        .map(|(device, entries)| (device, entries.into_iter().peekable()))
+        .collect();
+    loop {
+        let next = queues
+            .iter_mut()
+            .filter_map(|(device, entries)| entries.peek().map(|entry| (entry.ts, *device)))
+            .min();
+        let Some((_, device)) = next else { return merged };
+        for (writer, entries) in &mut queues {
+            if *writer == device {
+                merged.extend(entries.next().map(|entry| (device, entry)));
+            }
+        }
+    }
+}
+
+/// Moves the write-ahead log into the database, on a thread of its own, so
+/// that the writer never waits for it.
+#[derive(Debug)]
+pub struct Checkpointer {
+    db: Connection,
+}
+
+impl Checkpointer {
+    /// Opens the store of a folder for checkpoints.
+    ///
+    /// # Errors
+    /// [`ReadError::Open`].
+    pub fn open(dir: &Path) -> Result<Self, ReadError> {
+        Ok(Self { db: db::open_checkpointer(dir)? })
+    }
+
+    /// Moves what no reader or writer stands in the way of. Gives how many
+    /// pages of the log are not moved yet. Every few seconds is often enough.
+    ///
+    /// # Errors
+    /// [`ReadError::Db`].
+    pub fn run(&self) -> Result<u64, ReadError> {
+        let left = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+            let (log, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
+            Ok(log.saturating_sub(moved))
+        })?;
+        Ok(db::uint(left))
+    }
+}
+

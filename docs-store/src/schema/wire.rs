@@ -1,0 +1,485 @@
+//! The structs of version 1. They mirror the shared words but belong to the
+//! stored format: a change of a shared word cannot change what is on disk.
+
+use std::net::SocketAddr;
+
+use bailey_model::{
+    AddrClass, BoxEnd, BoxEnded, BoxId, BoxStarted, ChildExit, DeviceId, DeviceNamed, EndReason,
+    EntryRef, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Gap, Granted, Host,
+    HostFrom, Incarnation, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal, Request,
+    RequestId, RequestKind, RequestOutcome, Rule, StoppedBy,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Numbers of the kinds. A number is never used again for something else.
+mod kind {
+    pub(super) const BOX_STARTED: u16 = 1;
+    pub(super) const FLOW_OPENED: u16 = 2;
+    pub(super) const FLOW_REFUSED: u16 = 3;
+    pub(super) const FLOW_ENDED: u16 = 4;
+    pub(super) const NAME_ASKED: u16 = 5;
+    pub(super) const BOX_ENDED: u16 = 6;
+    pub(super) const GAP: u16 = 7;
+    pub(super) const NOTICE: u16 = 8;
+    pub(super) const REQUEST: u16 = 9;
+    pub(super) const RECEIPT: u16 = 10;
+    pub(super) const DEVICE_NAMED: u16 = 11;
+}
+
+/// The kind and body of an event.
+pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
+    let body = |kind: u16, bytes: postcard::Result<Vec<u8>>| Ok((kind, bytes?));
+    match event {
+        Event::BoxStarted(it) => body(kind::BOX_STARTED, bytes(&WireStarted::from(it))),
+        Event::FlowOpened(it) => body(kind::FLOW_OPENED, bytes(&WireOpened::from(it))),
+        Event::FlowRefused(it) => body(kind::FLOW_REFUSED, bytes(&WireRefused::from(it))),
+        Event::FlowEnded(it) => body(kind::FLOW_ENDED, bytes(&WireEnded::from(it))),
+        Event::NameAsked(it) => {
+            body(kind::NAME_ASKED, bytes(&(it.host.as_str(), it.qtype, it.count)))
+        }
+        Event::BoxEnded(it) => body(kind::BOX_ENDED, bytes(&WireBoxEnded::from(it))),
+        Event::Gap(it) => body(kind::GAP, bytes(&it.reason)),
+        Event::Notice(it) => body(kind::NOTICE, bytes(&WireNotice::from(it))),
+        Event::Request(it) => body(kind::REQUEST, bytes(&WireRequest::from(it))),
+        Event::Receipt(it) => body(kind::RECEIPT, bytes(&WireReceipt::from(it))),
+        Event::DeviceNamed(it) => body(kind::DEVICE_NAMED, bytes(&it.name)),
+        Event::Newer(it) => Ok((it.kind, it.body.clone())),
+    }
+}
+
+/// The event of a kind and body; `None` if this build cannot read it.
+pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
+    Some(match kind {
+        kind::BOX_STARTED => Event::BoxStarted(whole::<WireStarted>(body)?.into()),
+        kind::FLOW_OPENED => Event::FlowOpened(whole::<WireOpened>(body)?.event()?),
+        kind::FLOW_REFUSED => Event::FlowRefused(whole::<WireRefused>(body)?.event()?),
+        kind::FLOW_ENDED => Event::FlowEnded(whole::<WireEnded>(body)?.event()?),
+        kind::NAME_ASKED => {
+            let (host, qtype, count) = whole::<(String, u16, u32)>(body)?;
+            Event::NameAsked(NameAsked { host: Host::new(&host)?, qtype, count })
+        }
+        kind::BOX_ENDED => Event::BoxEnded(whole::<WireBoxEnded>(body)?.event()?),
+        kind::GAP => Event::Gap(Gap { reason: whole(body)? }),
+        kind::NOTICE => Event::Notice(whole::<WireNotice>(body)?.event()?),
+        kind::REQUEST => Event::Request(whole::<WireRequest>(body)?.event()?),
+        kind::RECEIPT => Event::Receipt(whole::<WireReceipt>(body)?.into()),
+        kind::DEVICE_NAMED => Event::DeviceNamed(DeviceNamed { name: whole(body)? }),
+        _ => return None,
+    })
+}
+
+fn bytes(value: &impl Serialize) -> postcard::Result<Vec<u8>> {
+    postcard::to_stdvec(value)
+}
+
+/// A value that uses up its bytes: what a newer version added is not dropped.
+fn whole<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    match postcard::take_from_bytes(body) {
+        Ok((value, [])) => Some(value),
+        _ => None,
+    }
+}
+
+/// A closed enum as one number, both ways.
+macro_rules! codes {
+    ($to:ident, $from:ident, $name:ident { $($variant:ident = $code:literal),+ $(,)? }) => {
+        fn $to(value: $name) -> u8 {
+            match value { $($name::$variant => $code),+ }
+        }
+
+        fn $from(code: u8) -> Option<$name> {
+            match code { $($code => Some($name::$variant),)+ _ => None }
+        }
+    };
+}
+
+codes!(class_code, class_of, AddrClass {
+    Internet = 1, Local = 2, Loopback = 3, Node = 4, Metadata = 5, Multicast = 6, Reserved = 7,
+    Gate = 8,
+});
+codes!(from_code, from_of, HostFrom { Dns = 1, None = 2 });
+codes!(refusal_code, refusal_of, Refusal {
+    OutsideReach = 1, NameOutsideReach = 2, AnswerWithheld = 3, Multicast = 4, SelfConnect = 5,
+    Protocol = 6, Limit = 7, StoreUnavailable = 8, BoxStopping = 9,
+});
+codes!(end_code, end_of, EndReason {
+    Closed = 1, ResetByBox = 2, ResetByPeer = 3, DialRefused = 4, DialUnreachable = 5,
+    DialTimeout = 6, Idle = 7, Evicted = 8, BoxStopped = 9, GateLost = 10,
+});
+codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1 });
+codes!(request_code, request_of, RequestKind { Stop = 1 });
+
+/// IANA protocol numbers, except a DNS question, which is 256.
+fn proto_code(proto: Proto) -> u16 {
+    match proto {
+        Proto::Tcp => 6,
+        Proto::Udp => 17,
+        Proto::Dns => 256,
+        Proto::Other(number) => 512 + u16::from(number),
+    }
+}
+
+fn proto_of(code: u16) -> Option<Proto> {
+    match code {
+        6 => Some(Proto::Tcp),
+        17 => Some(Proto::Udp),
+        256 => Some(Proto::Dns),
+        512..=767 => u8::try_from(code - 512).ok().map(Proto::Other),
+        _ => None,
+    }
+}
+
+/// A name that may be absent: outer `None` if it is there and not a name.
+fn host_of(name: Option<String>) -> Option<Option<Host>> {
+    match name {
+        None => Some(None),
+        Some(name) => Host::new(&name).map(Some),
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireStarted {
+    box_id: [u8; 16],
+    name: String,
+    incarnation: [u8; 16],
+    command: Vec<String>,
+    reach: String,
+    image: String,
+}
+
+impl From<&BoxStarted> for WireStarted {
+    fn from(it: &BoxStarted) -> Self {
+        Self {
+            box_id: it.box_id.0,
+            name: it.name.clone(),
+            incarnation: it.incarnation.0,
+            command: it.command.clone(),
+            reach: it.reach.clone(),
+            image: it.image.clone(),
+        }
+    }
+}
+
+impl From<WireStarted> for BoxStarted {
+    fn from(it: WireStarted) -> Self {
+        Self {
+            box_id: BoxId(it.box_id),
+            name: it.name,
+            incarnation: Incarnation(it.incarnation),
+            command: it.command,
+            reach: it.reach,
+            image: it.image,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireOpened {
+    flow: u64,
+    proto: u16,
+    src: SocketAddr,
+    dst: SocketAddr,
+    host: Option<String>,
+    host_from: u8,
+    class: u8,
+    granted: String,
+}
+
+impl From<&FlowOpened> for WireOpened {
+    fn from(it: &FlowOpened) -> Self {
+        Self {
+            flow: it.flow.0,
+            proto: proto_code(it.tuple.proto),
+            src: it.tuple.src,
+            dst: it.tuple.dst,
+            host: it.host.as_ref().map(|host| host.as_str().to_owned()),
+            host_from: from_code(it.host_from),
+            class: class_code(it.class),
+            granted: it.granted.0.clone(),
+        }
+    }
+}
+
+impl WireOpened {
+    fn event(self) -> Option<FlowOpened> {
+        Some(FlowOpened {
+            flow: FlowId(self.flow),
+            tuple: FiveTuple { proto: proto_of(self.proto)?, src: self.src, dst: self.dst },
+            host: host_of(self.host)?,
+            host_from: from_of(self.host_from)?,
+            class: class_of(self.class)?,
+            granted: Granted(self.granted),
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireRefused {
+    proto: u16,
+    src: Option<SocketAddr>,
+    dst: Option<SocketAddr>,
+    host: Option<String>,
+    host_from: u8,
+    class: Option<u8>,
+    refusal: u8,
+    count: u32,
+}
+
+impl From<&FlowRefused> for WireRefused {
+    fn from(it: &FlowRefused) -> Self {
+        Self {
+            proto: proto_code(it.proto),
+            src: it.src,
+            dst: it.dst,
+            host: it.host.as_ref().map(|host| host.as_str().to_owned()),
+            host_from: from_code(it.host_from),
+            class: it.class.map(class_code),
+            refusal: refusal_code(it.refusal),
+            count: it.count,
+        }
+    }
+}
+
+impl WireRefused {
+    fn event(self) -> Option<FlowRefused> {
+        let class = match self.class {
+            None => None,
+            Some(code) => Some(class_of(code)?),
+        };
+        Some(FlowRefused {
+            proto: proto_of(self.proto)?,
+            src: self.src,
+            dst: self.dst,
+            host: host_of(self.host)?,
+            host_from: from_of(self.host_from)?,
+            class,
+            refusal: refusal_of(self.refusal)?,
+            count: self.count,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireEnded {
+    flow: u64,
+    bytes_out: u64,
+    bytes_in: u64,
+    duration_us: u64,
+    end: u8,
+    outer_src: Option<SocketAddr>,
+}
+
+impl From<&FlowEnded> for WireEnded {
+    fn from(it: &FlowEnded) -> Self {
+        Self {
+            flow: it.flow.0,
+            bytes_out: it.bytes_out,
+            bytes_in: it.bytes_in,
+            duration_us: it.duration_us,
+            end: end_code(it.end),
+            outer_src: it.outer_src,
+        }
+    }
+}
+
+impl WireEnded {
+    fn event(self) -> Option<FlowEnded> {
+        Some(FlowEnded {
+            flow: FlowId(self.flow),
+            bytes_out: self.bytes_out,
+            bytes_in: self.bytes_in,
+            duration_us: self.duration_us,
+            end: end_of(self.end)?,
+            outer_src: self.outer_src,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireBoxEnded {
+    box_id: [u8; 16],
+    incarnation: [u8; 16],
+    end: WireEnd,
+    processes_left: Option<u32>,
+    flows_reset: u32,
+}
+
+/// Order is part of the format: new variants go last.
+#[derive(Serialize, Deserialize)]
+enum WireEnd {
+    Code(u8),
+    Signal(u8),
+    StoppedHere,
+    StoppedBy([u8; 32], [u8; 16]),
+    ClientGone,
+    FenceLost,
+    NotStarted(String),
+    NodeLost,
+}
+
+impl From<&BoxEnded> for WireBoxEnded {
+    fn from(it: &BoxEnded) -> Self {
+        let end = match &it.end {
+            BoxEnd::Exited(ChildExit::Code(code)) => WireEnd::Code(*code),
+            BoxEnd::Exited(ChildExit::Signal(signal)) => WireEnd::Signal(*signal),
+            BoxEnd::Stopped(StoppedBy::Here) => WireEnd::StoppedHere,
+            BoxEnd::Stopped(StoppedBy::Device(device, request)) => {
+                WireEnd::StoppedBy(device.0, request.0)
+            }
+            BoxEnd::ClientGone => WireEnd::ClientGone,
+            BoxEnd::FenceLost => WireEnd::FenceLost,
+            BoxEnd::NotStarted(why) => WireEnd::NotStarted(why.clone()),
+            BoxEnd::NodeLost => WireEnd::NodeLost,
+        };
+        Self {
+            box_id: it.box_id.0,
+            incarnation: it.incarnation.0,
+            end,
+            processes_left: it.processes_left,
+            flows_reset: it.flows_reset,
+        }
+    }
+}
+
+impl WireBoxEnded {
+    fn event(self) -> Option<BoxEnded> {
+        let end = match self.end {
+            WireEnd::Code(code) => BoxEnd::Exited(ChildExit::Code(code)),
+            WireEnd::Signal(signal) => BoxEnd::Exited(ChildExit::Signal(signal)),
+            WireEnd::StoppedHere => BoxEnd::Stopped(StoppedBy::Here),
+            WireEnd::StoppedBy(device, request) => {
+                BoxEnd::Stopped(StoppedBy::Device(DeviceId(device), RequestId(request)))
+            }
+            WireEnd::ClientGone => BoxEnd::ClientGone,
+            WireEnd::FenceLost => BoxEnd::FenceLost,
+            WireEnd::NotStarted(why) => BoxEnd::NotStarted(why),
+            WireEnd::NodeLost => BoxEnd::NodeLost,
+        };
+        Some(BoxEnded {
+            box_id: BoxId(self.box_id),
+            incarnation: Incarnation(self.incarnation),
+            end,
+            processes_left: self.processes_left,
+            flows_reset: self.flows_reset,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireNotice {
+    id: [u8; 16],
+    rule: u8,
+    box_id: [u8; 16],
+    box_name: String,
+    incarnation: [u8; 16],
+    evidence: Vec<([u8; 32], [u8; 16], u64)>,
+    text: String,
+}
+
+impl From<&Notice> for WireNotice {
+    fn from(it: &Notice) -> Self {
+        Self {
+            id: it.id.0,
+            rule: rule_code(it.rule),
+            box_id: it.box_id.0,
+            box_name: it.box_name.clone(),
+            incarnation: it.incarnation.0,
+            evidence: it.evidence.iter().map(|at| (at.writer.0, at.box_id.0, at.no)).collect(),
+            text: it.text.clone(),
+        }
+    }
+}
+
+impl WireNotice {
+    fn event(self) -> Option<Notice> {
+        let entry = |(writer, box_id, no)| EntryRef {
+            writer: DeviceId(writer),
+            box_id: BoxId(box_id),
+            no,
+        };
+        Some(Notice {
+            id: NoticeId(self.id),
+            rule: rule_of(self.rule)?,
+            box_id: BoxId(self.box_id),
+            box_name: self.box_name,
+            incarnation: Incarnation(self.incarnation),
+            evidence: self.evidence.into_iter().map(entry).collect(),
+            text: self.text,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireRequest {
+    id: [u8; 16],
+    node: [u8; 32],
+    box_id: [u8; 16],
+    incarnation: [u8; 16],
+    kind: u8,
+}
+
+impl From<&Request> for WireRequest {
+    fn from(it: &Request) -> Self {
+        Self {
+            id: it.id.0,
+            node: it.node.0,
+            box_id: it.box_id.0,
+            incarnation: it.incarnation.0,
+            kind: request_code(it.kind),
+        }
+    }
+}
+
+impl WireRequest {
+    fn event(self) -> Option<Request> {
+        Some(Request {
+            id: RequestId(self.id),
+            node: DeviceId(self.node),
+            box_id: BoxId(self.box_id),
+            incarnation: Incarnation(self.incarnation),
+            kind: request_of(self.kind)?,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireReceipt {
+    request: [u8; 16],
+    from: [u8; 32],
+    outcome: WireOutcome,
+}
+
+/// Order is part of the format: new variants go last.
+#[derive(Serialize, Deserialize)]
+enum WireOutcome {
+    Stopped { processes_ended: u32, processes_left: u32, flows_reset: u32, took_ms: u32 },
+    AlreadyOver,
+    Denied(String),
+}
+
+impl From<&Receipt> for WireReceipt {
+    fn from(it: &Receipt) -> Self {
+        let outcome = match &it.outcome {
+            &RequestOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms } => {
+                WireOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms }
+            }
+            RequestOutcome::AlreadyOver => WireOutcome::AlreadyOver,
+            RequestOutcome::Denied(why) => WireOutcome::Denied(why.clone()),
+        };
+        Self { request: it.request.0, from: it.from.0, outcome }
+    }
+}
+
+impl From<WireReceipt> for Receipt {
+    fn from(it: WireReceipt) -> Self {
+        let outcome = match it.outcome {
+            WireOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms } => {
+                RequestOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms }
+            }
+            WireOutcome::AlreadyOver => RequestOutcome::AlreadyOver,
+            WireOutcome::Denied(why) => RequestOutcome::Denied(why),
+        };
+        Self { request: RequestId(it.request), from: DeviceId(it.from), outcome }
+    }
+}

@@ -1,0 +1,320 @@
+//! Batches become envelopes.
+
+use bailey_envelope::{
+    ChainId, DevicePublic, DocId, EpochKey, KeyId, Kind, SegmentKey, seal, sign_plain,
+};
+use bailey_model::{AccountId, DeviceId, Timestamp};
+
+use crate::entropy::random;
+use crate::error::{BuildError, SealingError};
+use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, in_window, own_epochs, wrap_to_all};
+use crate::own::{Built, Carries, OwnDoc, Unsealed};
+use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment};
+use crate::store::Store;
+
+/// How long an urgent entry waits for others to go with it, in milliseconds.
+const URGENT_MS: u64 = 250;
+/// How long after a failed sealing the next is tried, in milliseconds.
+const RETRY_MS: u64 = 1_000;
+
+impl Store {
+    /// When [`Self::seal`] has something to do; `None` if nothing waits.
+    #[must_use]
+    pub fn seal_due(&self, now: Timestamp) -> Option<Timestamp> {
+        if !self.unsaved.is_empty() {
+            return Some(self.retry_at.unwrap_or(now));
+        }
+        let due = self.docs.values().filter_map(OwnDoc::due).min()?;
+        match self.urgent_since {
+            Some(since) => Some(due.min(Timestamp(since.0.saturating_add(URGENT_MS)))),
+            None => Some(due),
+        }
+    }
+
+    /// Seals every batch that is due and stores the envelopes. Gives the
+    /// chains that grew. What is only appended and not committed stays where
+    /// it is.
+    ///
+    /// # Errors
+    /// [`SealingError`]: nothing is lost, and [`Self::seal_due`] says when to
+    /// try again.
+    pub fn seal(&mut self, now: Timestamp) -> Result<Vec<ChainId>, SealingError> {
+        let sealed = self.seal_now(now);
+        self.retry_at = match &sealed {
+            Ok(_) => None,
+            Err(_) => Some(Timestamp(now.0.saturating_add(RETRY_MS))),
+        };
+        sealed
+    }
+
+    fn seal_now(&mut self, now: Timestamp) -> Result<Vec<ChainId>, SealingError> {
+        let urgent = self.urgent_since.is_some_and(|since| {
+            now.0 >= since.0.saturating_add(URGENT_MS) || now < since
+        });
+        let due: Vec<DocId> = self
+            .docs
+            .iter()
+            .filter(|(_, own)| !own.batch.is_empty() && (urgent || own.is_due(now)))
+            .map(|(doc, _)| *doc)
+            .collect();
+        for doc in due {
+            self.build_doc(doc, now)?;
+        }
+        if urgent {
+            self.urgent_since = None;
+        }
+        self.settle(now)?;
+        let mut grown: Vec<ChainId> = self.unsaved.iter().map(|built| self.own(built.doc)).collect();
+        self.write_built(false)?;
+        grown.sort_unstable();
+        grown.dedup();
+        Ok(grown)
+    }
+
+    /// Seals everything that waits, due or not: before the node leaves.
+    ///
+    /// # Errors
+    /// [`SealingError`].
+    pub fn seal_all(&mut self, now: Timestamp) -> Result<Vec<ChainId>, SealingError> {
+        self.build_all(now)?;
+        self.seal(now)
+    }
+
+    fn own(&self, doc: DocId) -> ChainId {
+        ChainId { doc, writer: self.device, incarnation: self.incarnation }
+    }
+
+    /// Builds every batch that waits.
+    pub(crate) fn build_all(&mut self, now: Timestamp) -> Result<(), BuildError> {
+        let waiting: Vec<DocId> = self
+            .docs
+            .iter()
+            .filter(|(_, own)| !own.batch.is_empty())
+            .map(|(doc, _)| *doc)
+            .collect();
+        waiting.into_iter().try_for_each(|doc| self.build_doc(doc, now))
+    }
+
+    fn build_doc(&mut self, doc: DocId, now: Timestamp) -> Result<(), BuildError> {
+        loop {
+            let batch = match self.docs.get_mut(&doc) {
+                Some(own) => own.take_batch(),
+                None => Vec::new(),
+            };
+            let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(()) };
+            let carries = Carries::Entries { first: first.no, last: last.no };
+            match self.build_batch(doc, &batch, carries, now) {
+                Ok(built) => self.unsaved.push(built),
+                Err(error) => {
+                    if let Some(own) = self.docs.get_mut(&doc) {
+                        own.put_back(batch);
+                        // Its content may hold what was not sealed.
+                        own.close_segment();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn build_batch(
+        &mut self,
+        doc: DocId,
+        batch: &[Unsealed],
+        carries: Carries,
+        now: Timestamp,
+    ) -> Result<Built, BuildError> {
+        if let Some(own) = self.docs.get_mut(&doc) {
+            own.close_if_over(batch.len(), now);
+        }
+        let account = self.account().ok_or(BuildError::NoAccount)?;
+        let key = self.segment_key(doc, now)?;
+        let epoch = self.epoch.as_ref().map(|(number, _)| *number).ok_or(BuildError::NoKey)?;
+        let nonce = random(self.entropy.as_mut())?;
+        let chain = self.own(doc);
+        let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
+        let content = own.content.get_or_insert_with(|| Segment::new(&chain));
+        let packed: Vec<Vec<u8>> = batch.iter().map(|entry| entry.packed.clone()).collect();
+        let body = content.append(&packed, now)?;
+        let full = content.len() + BATCH_ENTRIES > SEGMENT_ENTRIES;
+        let kind = if full { Kind::Closed } else { Kind::Tail };
+        let segment = own.segment;
+        let fields = self.next_fields(account, doc, kind, segment);
+        let sealed = seal(&self.keys, fields, epoch, &key, &body, nonce)?;
+        let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
+        own.tip = Some((fields.seq, sealed.hash));
+        own.segment_since.get_or_insert(now);
+        if full {
+            own.close_segment();
+        }
+        Ok(Built {
+            doc,
+            seq: fields.seq,
+            hash: sealed.hash,
+            segment,
+            key_id: key.epoch_key(),
+            made: now,
+            bytes: sealed.bytes,
+            carries,
+        })
+    }
+
+    /// The key of a document's open segment; the first one of a start begins
+    /// this start's epoch.
+    pub(crate) fn segment_key(
+        &mut self,
+        doc: DocId,
+        now: Timestamp,
+    ) -> Result<SegmentKey, BuildError> {
+        if let Some(key) = self.docs.get(&doc).and_then(|own| own.key.as_ref()) {
+            return Ok(key.clone());
+        }
+        let epoch_key = self.epoch_key(now)?;
+        let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
+        let key = epoch_key.segment_key(doc, own.segment);
+        own.key = Some(key.clone());
+        Ok(key)
+    }
+
+    fn epoch_key(&mut self, now: Timestamp) -> Result<EpochKey, BuildError> {
+        if let Some((_, key)) = &self.epoch {
+            return Ok(key.clone());
+        }
+        let account = self.account().ok_or(BuildError::NoAccount)?;
+        let known = own_epochs(&self.db).map_err(crate::db::DbError::from)?;
+        let number = known.last().map_or(0, |epoch| epoch.number).saturating_add(1);
+        let key = EpochKey::generate(random(self.entropy.as_mut())?);
+        let recipients = self.recipients();
+        let membership = self.account_heads(false);
+        let wraps = wrap_to_all(
+            account,
+            self.device,
+            number,
+            &key,
+            &membership,
+            &recipients,
+            self.entropy.as_mut(),
+        )?;
+        let epoch = Epoch { number, key_id: key.id(), made: now.0 };
+        self.build_keys(account, Some(epoch), &wraps, None, now)?;
+        self.ring.insert(key.clone());
+        self.epoch = Some((number, key.clone()));
+        Ok(key)
+    }
+
+    /// Who gets this writer's keys: itself, every member that reads, recovery.
+    fn recipients(&self) -> Vec<DevicePublic> {
+        let members = self.members();
+        let mut recipients = vec![self.keys.public()];
+        recipients.extend(self.others_that_read().map(|(_, public)| public));
+        recipients.extend(members.recovery());
+        recipients
+    }
+
+    fn others_that_read(&self) -> impl Iterator<Item = (DeviceId, DevicePublic)> {
+        self.members()
+            .iter()
+            .filter(|(device, member)| **device != self.device && member.role.reads())
+            .map(|(device, member)| (*device, member.public))
+    }
+
+    /// Hands the keys of the window to every member that reads and has not
+    /// got them.
+    pub(crate) fn settle(&mut self, now: Timestamp) -> Result<(), BuildError> {
+        let Some(account) = self.account() else { return Ok(()) };
+        if self.members().get(&self.device).is_none() {
+            return Ok(());
+        }
+        let owed: Vec<_> = self
+            .others_that_read()
+            .filter(|(device, _)| !self.handed.contains(device))
+            .collect();
+        if owed.is_empty() {
+            return Ok(());
+        }
+        // Epochs are read back from what is stored.
+        self.write_built(false)?;
+        let epochs = own_epochs(&self.db).map_err(crate::db::DbError::from)?;
+        let epochs = in_window(&epochs, self.members().window_days(), now);
+        let membership = self.account_heads(false);
+        for (device, public) in owed {
+            let mut wraps = Vec::with_capacity(epochs.len());
+            for epoch in &epochs {
+                let key = self.ring.find(&self.db, account, epoch.key_id);
+                let key = key.map_err(crate::db::DbError::from)?.ok_or(BuildError::NoKey)?;
+                wraps.extend(wrap_to_all(
+                    account,
+                    self.device,
+                    epoch.number,
+                    &key,
+                    &membership,
+                    &[public],
+                    self.entropy.as_mut(),
+                )?);
+            }
+            self.build_keys(account, None, &wraps, Some(device), now)?;
+        }
+        Ok(self.write_built(false)?)
+    }
+
+    /// Builds the key records for some wraps; the last one says who was served.
+    fn build_keys(
+        &mut self,
+        account: AccountId,
+        mut epoch: Option<Epoch>,
+        wraps: &[Wrap],
+        handed: Option<DeviceId>,
+        now: Timestamp,
+    ) -> Result<(), BuildError> {
+        let membership = self.account_heads(false);
+        let chunks: Vec<&[Wrap]> =
+            if wraps.is_empty() { vec![&[]] } else { wraps.chunks(MAX_WRAPS).collect() };
+        let count = chunks.len();
+        for (at, chunk) in chunks.into_iter().enumerate() {
+            let record = KeyRecord {
+                epoch: epoch.take(),
+                membership: membership.clone(),
+                wraps: chunk.to_vec(),
+            };
+            let body = record.encode().ok_or(BuildError::Encoding)?;
+            let fields = self.next_fields(account, DocId::Keys, Kind::Record, 0);
+            let sealed = sign_plain(&self.keys, fields, &body)?;
+            let own = self.docs.entry(DocId::Keys).or_insert_with(OwnDoc::new);
+            own.tip = Some((fields.seq, sealed.hash));
+            self.unsaved.push(Built {
+                doc: DocId::Keys,
+                seq: fields.seq,
+                hash: sealed.hash,
+                segment: 0,
+                key_id: KeyId([0; 32]),
+                made: now,
+                bytes: sealed.bytes,
+                carries: Carries::Keys { record, handed: handed.filter(|_| at + 1 == count) },
+            });
+        }
+        Ok(())
+    }
+}
+
+impl OwnDoc {
+    /// Begins the next segment if this one has no room for so many entries or
+    /// has been open for long enough.
+    fn close_if_over(&mut self, entries: usize, now: Timestamp) {
+        let full = self
+            .content
+            .as_ref()
+            .is_some_and(|content| content.len() + entries > SEGMENT_ENTRIES);
+        let old = self.segment_since.is_some_and(|since| now.0 >= since.0.saturating_add(SEGMENT_MS));
+        if full || old {
+            self.close_segment();
+        }
+    }
+
+    /// Begins the next segment.
+    fn close_segment(&mut self) {
+        self.segment = self.segment.saturating_add(1);
+        self.segment_since = None;
+        self.content = None;
+        self.key = None;
+    }
+}

@@ -1,0 +1,254 @@
+//! One Automerge document: one segment of one chain, a list `e` of packed
+//! entries that only grows. And the body of an envelope that carries one change
+//! of it.
+//!
+//! Automerge has no authorship and no limits of its own, so a change from
+//! another device is judged here before and after it is applied: an
+//! uncompressed change chunk of the right size, by the writer's own actor, next
+//! in number, on the very heads before; and it may do nothing but append.
+
+use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use automerge::transaction::{CommitOptions, Transactable as _};
+use automerge::{ActorId, AutoCommit, Change, ObjId, ObjType, ROOT, ReadDoc as _, ScalarValue, Value};
+use bailey_envelope::ChainId;
+use bailey_model::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+/// Most entries of a segment before it is closed.
+pub(crate) const SEGMENT_ENTRIES: usize = 4096;
+/// How long a segment stays open, in milliseconds.
+pub(crate) const SEGMENT_MS: u64 = 24 * 3_600_000;
+/// Most entries of one envelope.
+pub(crate) const BATCH_ENTRIES: usize = 50;
+/// Most packed bytes of one envelope before the next is begun: with one more
+/// entry of the largest size it still fits uncompressed.
+pub(crate) const BATCH_BYTES: usize = 128 * 1024;
+/// Most bytes of a change after inflating. A change of the largest batch is
+/// well below; what is above was made to exhaust memory.
+pub(crate) const MAX_INFLATED: usize = 1024 * 1024;
+
+/// Name of the list of entries in the document.
+const LIST: &str = "e";
+/// Version of an envelope's body.
+const VERSION: u8 = 1;
+const RAW: u8 = 0;
+const DEFLATED: u8 = 1;
+/// First bytes of an Automerge chunk, and where its type stands.
+const CHUNK_MAGIC: [u8; 4] = [0x85, 0x6f, 0x4a, 0x83];
+const CHUNK_TYPE_AT: usize = 8;
+const CHUNK_TYPE_CHANGE: u8 = 1;
+
+/// Why a change was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SegmentFault {
+    /// The body is of a version that this build does not know.
+    #[error("body version {0} is not known to this build")]
+    Version(u8),
+    /// The body is not one.
+    #[error("body is malformed")]
+    Body,
+    /// It inflates beyond the cap.
+    #[error("body inflates beyond {MAX_INFLATED} bytes")]
+    Inflates,
+    /// The bytes are not one uncompressed change.
+    #[error("not an uncompressed change")]
+    Change,
+    /// The change is by another actor than the writer's own.
+    #[error("change is by another actor than its writer's")]
+    Actor,
+    /// The change does not follow the one before.
+    #[error("change does not follow the one before")]
+    Order,
+    /// The change does something else than append entries.
+    #[error("change does more than append")]
+    NotAppending,
+    /// An entry is not one, or its number is not the next.
+    #[error("entry is malformed or out of number")]
+    Entry,
+    /// The segment has more entries than one may have.
+    #[error("segment is over {SEGMENT_ENTRIES} entries")]
+    TooManyEntries,
+    /// Automerge failed by a panic.
+    #[error("document library failed")]
+    Panicked,
+}
+
+/// The actor under which a chain's changes are made.
+pub(crate) fn actor_of(chain: &ChainId) -> ActorId {
+    let hash = Sha256::new()
+        .chain_update(b"bailey/actor/v1\0")
+        .chain_update(chain.writer.0)
+        .chain_update(chain.incarnation.0)
+        .chain_update(chain.doc.to_bytes())
+        .finalize();
+    let mut actor = [0; 16];
+    actor.copy_from_slice(&hash[..16]);
+    ActorId::from(actor)
+}
+
+/// A segment in memory.
+pub(crate) struct Segment {
+    doc: AutoCommit,
+    list: Option<ObjId>,
+    len: usize,
+    changes: u64,
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Segment({} entries, {} changes)", self.len, self.changes)
+    }
+}
+
+impl Segment {
+    /// An empty segment of a chain.
+    pub(crate) fn new(chain: &ChainId) -> Self {
+        let doc = AutoCommit::new().with_actor(actor_of(chain));
+        Self { doc, list: None, len: 0, changes: 0 }
+    }
+
+    /// Entries so far.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Appends own entries as one change and gives its body.
+    pub(crate) fn append(
+        &mut self,
+        entries: &[Vec<u8>],
+        time: Timestamp,
+    ) -> Result<Vec<u8>, SegmentFault> {
+        let fault = |_| SegmentFault::Change;
+        let list = match &self.list {
+            Some(list) => list.clone(),
+            None => self.doc.put_object(ROOT, LIST, ObjType::List).map_err(fault)?,
+        };
+        for entry in entries {
+            let value = ScalarValue::Bytes(entry.clone());
+            self.doc.insert(&list, self.len, value).map_err(fault)?;
+            self.len += 1;
+        }
+        let time = i64::try_from(time.0 / 1000).unwrap_or(i64::MAX);
+        self.doc.commit_with(CommitOptions::default().with_time(time));
+        self.list = Some(list);
+        self.changes += 1;
+        let change = self.doc.get_last_local_change().ok_or(SegmentFault::Change)?;
+        Ok(body_of(change.raw_bytes()))
+    }
+
+    /// Takes a change from an envelope's body and gives the entries it
+    /// appends. The segment is gone if it was refused: it may be half changed.
+    pub(crate) fn apply(
+        self,
+        body: &[u8],
+        chain: &ChainId,
+    ) -> Result<(Self, Vec<Vec<u8>>), SegmentFault> {
+        let raw = change_of(body)?;
+        let actor = actor_of(chain);
+        // Automerge may panic on bytes made for it; nothing of the document is
+        // used afterwards.
+        catch_unwind(AssertUnwindSafe(move || self.apply_raw(raw, &actor)))
+            .map_err(|_| SegmentFault::Panicked)?
+    }
+
+    fn apply_raw(
+        mut self,
+        raw: Vec<u8>,
+        actor: &ActorId,
+    ) -> Result<(Self, Vec<Vec<u8>>), SegmentFault> {
+        let change = Change::from_bytes(raw).map_err(|_| SegmentFault::Change)?;
+        if change.actor_id() != actor || !change.other_actor_ids().is_empty() {
+            return Err(SegmentFault::Actor);
+        }
+        if change.seq() != self.changes + 1 || change.deps() != self.doc.get_heads() {
+            return Err(SegmentFault::Order);
+        }
+        let ops = change.len();
+        let makes_list = usize::from(self.list.is_none());
+        let appended = ops.checked_sub(makes_list).filter(|&count| count > 0);
+        let appended = appended.ok_or(SegmentFault::NotAppending)?;
+        if self.len.saturating_add(appended) > SEGMENT_ENTRIES {
+            return Err(SegmentFault::TooManyEntries);
+        }
+        self.doc.apply_changes([change]).map_err(|_| SegmentFault::Change)?;
+        let list = match self.doc.get(ROOT, LIST) {
+            Ok(Some((Value::Object(ObjType::List), list))) => list,
+            _ => return Err(SegmentFault::NotAppending),
+        };
+        if self.doc.length(&list) != self.len + appended {
+            return Err(SegmentFault::NotAppending);
+        }
+        let entries = (self.len..self.len + appended)
+            .map(|at| self.entry(&list, at))
+            .collect::<Result<_, _>>()?;
+        self.list = Some(list);
+        self.len += appended;
+        self.changes += 1;
+        Ok((self, entries))
+    }
+
+    fn entry(&self, list: &ObjId, at: usize) -> Result<Vec<u8>, SegmentFault> {
+        match self.doc.get(list, at) {
+            Ok(Some((Value::Scalar(value), _))) => match value.as_ref() {
+                ScalarValue::Bytes(bytes) => Ok(bytes.clone()),
+                _ => Err(SegmentFault::Entry),
+            },
+            _ => Err(SegmentFault::Entry),
+        }
+    }
+}
+
+/// The body of an envelope that carries a change.
+fn body_of(change: &[u8]) -> Vec<u8> {
+    let mut deflated = vec![VERSION, DEFLATED];
+    let mut encoder = flate2::read::DeflateEncoder::new(change, flate2::Compression::fast());
+    match encoder.read_to_end(&mut deflated) {
+        Ok(_) if deflated.len() < change.len() => deflated,
+        _ => [&[VERSION, RAW], change].concat(),
+    }
+}
+
+/// The change that a body carries, inflated within the cap and checked to be
+/// of the kind that Automerge does not inflate again by itself.
+fn change_of(body: &[u8]) -> Result<Vec<u8>, SegmentFault> {
+    let ([version, codec], payload) = body.split_first_chunk().ok_or(SegmentFault::Body)?;
+    if *version != VERSION {
+        return Err(SegmentFault::Version(*version));
+    }
+    let change = match *codec {
+        RAW => payload.to_vec(),
+        DEFLATED => inflate(payload)?,
+        _ => return Err(SegmentFault::Body),
+    };
+    let is_change = change.starts_with(&CHUNK_MAGIC)
+        && change.get(CHUNK_TYPE_AT) == Some(&CHUNK_TYPE_CHANGE);
+    if is_change { Ok(change) } else { Err(SegmentFault::Change) }
+}
+
+fn inflate(payload: &[u8]) -> Result<Vec<u8>, SegmentFault> {
+    let mut out = Vec::new();
+    let cap = u64::try_from(MAX_INFLATED).unwrap_or(u64::MAX);
+    flate2::read::DeflateDecoder::new(payload)
+        .take(cap + 1)
+        .read_to_end(&mut out)
+        .map_err(|_| SegmentFault::Body)?;
+    if out.len() > MAX_INFLATED { Err(SegmentFault::Inflates) } else { Ok(out) }
+}
+
+/// Fuzz target: whatever a member puts into a body, applying it returns.
+pub fn fuzz_body(body: &[u8]) {
+    let chain = ChainId {
+        doc: bailey_envelope::DocId::Node,
+        writer: bailey_model::DeviceId([1; 32]),
+        incarnation: bailey_model::Incarnation([2; 16]),
+    };
+    let mut segment = Segment::new(&chain);
+    drop(segment.append(&[vec![1, 1, 0, 0]], Timestamp(0)));
+    drop(segment.apply(body, &chain));
+    drop(Segment::new(&chain).apply(body, &chain));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,487 @@
+//! The store, for the one thread that writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use bailey_envelope::{
+    ChainId, DeviceKeys, DocId, EpochKey, Fields, Hash, Head, Kind, Verified, VerifyError, seal_row,
+};
+use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+
+use crate::account::{Members, Node, Record, members_of};
+use crate::chains::{self, Chain, Stored};
+use crate::db::{self, DbError};
+use crate::entropy::{Entropy, random};
+use crate::error::{AppendError, BuildError, CommitError, OpenError, ReadError};
+use crate::ingest::SegmentCache;
+use crate::journal::{self, JournalRow};
+use crate::keys::{self, KeyRing};
+use crate::lock::{Lock, LockError};
+use crate::own::{self, Built, Carries, OwnDoc, Unsealed};
+use crate::schema;
+
+mod account;
+
+/// Most entries appended and not committed: what arrives in one turn of the
+/// node's loop is far below.
+const MAX_PENDING: usize = 65_536;
+/// Most entries committed and not sealed, over all documents: reached only if
+/// the disk has taken no envelope for long.
+const MAX_UNSEALED: usize = 262_144;
+
+/// How soon an entry should reach other devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// With its batch.
+    Normal,
+    /// Within 250 ms, and everything that waits with it: a notice comes with
+    /// the entries that raised it.
+    Urgent,
+}
+
+/// An entry that is appended and not committed.
+#[derive(Debug)]
+struct Pending {
+    row: JournalRow,
+    entry: Unsealed,
+}
+
+/// The account as this store knows it.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pub(crate) id: AccountId,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) members: Members,
+}
+
+/// The store of one device. One process has it open at a time; one thread of
+/// it uses it.
+pub struct Store {
+    pub(crate) db: Connection,
+    pub(crate) dir: PathBuf,
+    pub(crate) keys: DeviceKeys,
+    pub(crate) device: DeviceId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) entropy: Box<dyn Entropy>,
+    pub(crate) account: Option<Account>,
+    pub(crate) nobody: Members,
+    pub(crate) chains: BTreeMap<ChainId, Chain>,
+    pub(crate) docs: BTreeMap<DocId, OwnDoc>,
+    pub(crate) ring: KeyRing,
+    pub(crate) epoch: Option<(u32, EpochKey)>,
+    pub(crate) handed: BTreeSet<DeviceId>,
+    pub(crate) unsaved: Vec<Built>,
+    pub(crate) urgent_since: Option<Timestamp>,
+    pub(crate) retry_at: Option<Timestamp>,
+    pub(crate) cache: SegmentCache,
+    pending: Vec<Pending>,
+    unsynced: bool,
+    // Last: the database is closed before the lock is let go.
+    _lock: Lock,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("dir", &self.dir)
+            .field("device", &self.device)
+            .field("incarnation", &self.incarnation)
+            .field("chains", &self.chains.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the store in a folder, or makes an empty one, and begins a new
+    /// incarnation of this device. What a crash left in the journal is sealed
+    /// first, under its old numbers.
+    ///
+    /// # Errors
+    /// [`OpenError`]: in use (with the pid), damaged, or made by a newer
+    /// version. A damaged store is never replaced by an empty one.
+    pub fn open(
+        dir: &Path,
+        keys: DeviceKeys,
+        now: Timestamp,
+        mut entropy: Box<dyn Entropy>,
+    ) -> Result<Self, OpenError> {
+        db::create(dir)?;
+        let lock_path = dir.join("store.lock");
+        let lock = Lock::take(&lock_path).map_err(|error| match error {
+            LockError::Held(pid) => OpenError::InUse { pid },
+            LockError::Io(source) => OpenError::Lock { path: lock_path.clone(), source },
+        })?;
+        let db = db::open_writer(dir)?;
+        let chains = chains::load(&db)?;
+        let account = load_account(&db, &chains)?;
+        let handed = load_handed(&db)?;
+        let incarnation = Incarnation(random(entropy.as_mut())?);
+        let mut store = Self {
+            db,
+            dir: dir.to_owned(),
+            device: keys.id(),
+            ring: KeyRing::new(keys.clone()),
+            keys,
+            incarnation,
+            entropy,
+            account,
+            nobody: Members::default(),
+            chains,
+            docs: BTreeMap::new(),
+            epoch: None,
+            handed,
+            unsaved: Vec::new(),
+            urgent_since: None,
+            retry_at: None,
+            cache: SegmentCache::default(),
+            pending: Vec::new(),
+            unsynced: false,
+            _lock: lock,
+        };
+        store.load_own_docs()?;
+        store.recover_journal(now)?;
+        Ok(store)
+    }
+
+    /// This device.
+    #[must_use]
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// This start of it.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The account, once there is one.
+    #[must_use]
+    pub fn account(&self) -> Option<AccountId> {
+        self.account.as_ref().map(|account| account.id)
+    }
+
+    /// Who is a member, by the records that are here.
+    #[must_use]
+    pub fn members(&self) -> &Members {
+        self.account.as_ref().map_or(&self.nobody, |account| &account.members)
+    }
+
+    /// How far each chain goes, in the order in which a device reads them:
+    /// account, keys, then the rest.
+    #[must_use]
+    pub fn heads(&self) -> Vec<Head> {
+        self.chains.iter().map(|(id, chain)| chain.head(*id)).collect()
+    }
+
+    /// Envelopes of a chain from a number on, as their writer made them: at
+    /// most `max_count`, and at most `max_bytes` in all but one at least. Empty
+    /// if there are none.
+    ///
+    /// # Errors
+    /// [`ReadError::Db`].
+    pub fn range(
+        &self,
+        chain: &ChainId,
+        from_seq: u64,
+        max_count: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Vec<u8>>, ReadError> {
+        match self.chains.get(chain).and_then(|chain| chain.row) {
+            Some(row) => Ok(chains::range(&self.db, row, from_seq, max_count, max_bytes)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Limits the database to a number of bytes. Beyond it commits fail as on
+    /// a full disk. It holds until the store is closed.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    pub fn limit_size(&mut self, bytes: u64) -> Result<(), DbError> {
+        let page: i64 = self.db.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        let pages = db::int(bytes) / page.max(1);
+        self.db.pragma_update(None, "max_page_count", pages.max(1))?;
+        Ok(())
+    }
+
+    /// Appends an entry to what the next [`Self::commit`] writes, and gives its
+    /// number. Nothing may go out for it before that commit returned.
+    ///
+    /// # Errors
+    /// [`AppendError`]: nothing was appended, nothing may go out.
+    pub fn append(
+        &mut self,
+        doc: DocId,
+        event: Event,
+        now: Timestamp,
+        urgency: Urgency,
+    ) -> Result<u64, AppendError> {
+        if doc.is_plain() {
+            return Err(AppendError::NoEntries(doc));
+        }
+        let account = self.account.as_ref().ok_or(AppendError::NoAccount)?;
+        account.members.get(&self.device).ok_or(AppendError::NotMember)?;
+        let unsealed: usize = self.docs.values().map(|doc| doc.batch.len()).sum();
+        if self.pending.len() >= MAX_PENDING || unsealed >= MAX_UNSEALED {
+            return Err(AppendError::Backlog);
+        }
+        let key = self.segment_key(doc, now)?;
+        let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
+        let no = own.next_no;
+        let packed = schema::pack(&Entry { no, ts: now, event })?;
+        let nonce = random(self.entropy.as_mut()).map_err(BuildError::from)?;
+        let sealed = seal_row(&key, no, &packed, nonce).ok_or(AppendError::Backlog)?;
+        let row =
+            JournalRow { doc, no, segment: key.segment(), key_id: key.epoch_key(), sealed };
+        own.next_no += 1;
+        self.pending.push(Pending { row, entry: Unsealed { no, ts: now, packed } });
+        if urgency == Urgency::Urgent {
+            self.urgent_since.get_or_insert(now);
+        }
+        Ok(no)
+    }
+
+    /// Writes every entry appended since the last commit, in one transaction.
+    /// A durable one, and all that came before it, is on the disk when this
+    /// returns; another survives the end of this process, but not of power.
+    ///
+    /// # Errors
+    /// [`CommitError`]: none of them was written and their numbers are free
+    /// again. The same store goes on once there is room.
+    pub fn commit(&mut self, durable: bool) -> Result<(), CommitError> {
+        if self.pending.is_empty() && !(durable && self.unsynced) {
+            return Ok(());
+        }
+        let pending = std::mem::take(&mut self.pending);
+        let written = self.set_durable(durable).and_then(|()| self.write(&pending));
+        let reset = if durable { self.set_durable(false) } else { Ok(()) };
+        match written.and(reset) {
+            Ok(()) => {
+                self.unsynced = !durable;
+                for Pending { row, entry } in pending {
+                    self.docs.entry(row.doc).or_insert_with(OwnDoc::new).push(entry);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                for Pending { row, .. } in pending.iter().rev() {
+                    if let Some(own) = self.docs.get_mut(&row.doc) {
+                        own.next_no = row.no;
+                    }
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Stores what is built, without touching what is appended.
+    pub(crate) fn write_built(&mut self, durable: bool) -> Result<(), DbError> {
+        if self.unsaved.is_empty() {
+            return Ok(());
+        }
+        self.set_durable(durable)?;
+        let written = self.write(&[]);
+        if durable {
+            self.set_durable(false)?;
+        } else {
+            self.unsynced = true;
+        }
+        written
+    }
+
+    fn set_durable(&self, durable: bool) -> Result<(), DbError> {
+        // Switched outside a transaction; a commit under FULL syncs the whole
+        // log, earlier commits included.
+        let mode = if durable { "FULL" } else { "NORMAL" };
+        Ok(self.db.pragma_update(None, "synchronous", mode)?)
+    }
+
+    fn write(&mut self, pending: &[Pending]) -> Result<(), DbError> {
+        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut changed = BTreeMap::new();
+        for built in &self.unsaved {
+            let id =
+                ChainId { doc: built.doc, writer: self.device, incarnation: self.incarnation };
+            let known = changed.get(&id).or_else(|| self.chains.get(&id));
+            let known = known.copied().unwrap_or(Chain::EMPTY);
+            changed.insert(id, write_built(&tx, &id, &known, built)?);
+        }
+        if pending.is_empty() && self.unsaved.is_empty() {
+            // A durable commit of nothing new: one row makes it sync the log.
+            tx.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('synced', x'00')", [])?;
+        }
+        journal::put(&tx, pending.iter().map(|pending| &pending.row))?;
+        tx.commit()?;
+        for built in self.unsaved.drain(..) {
+            if let Carries::Keys { handed: Some(device), .. } = built.carries {
+                self.handed.insert(device);
+            }
+        }
+        self.chains.extend(changed);
+        Ok(())
+    }
+
+    /// What the next envelope of a document says of itself.
+    pub(crate) fn next_fields(
+        &self,
+        account: AccountId,
+        doc: DocId,
+        kind: Kind,
+        segment: u32,
+    ) -> Fields {
+        let chain = ChainId { doc, writer: self.device, incarnation: self.incarnation };
+        let own = self.docs.get(&doc);
+        let (seq, prev, before) = match own.and_then(|own| own.tip) {
+            Some((seq, hash)) => (seq + 1, hash, None),
+            None => match own.and_then(|own| own.before) {
+                Some((before, hash)) => (1, hash, Some(before)),
+                None => (1, Hash::NONE, None),
+            },
+        };
+        Fields { account, chain, kind, segment, seq, prev, before }
+    }
+
+    fn load_own_docs(&mut self) -> Result<(), OpenError> {
+        for (doc, incarnation, next_no) in own::load(&self.db)? {
+            let id = ChainId { doc, writer: self.device, incarnation };
+            let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
+            own.next_no = next_no.max(1);
+            own.before = self.chains.get(&id).map(|chain| (incarnation, chain.hash));
+        }
+        Ok(())
+    }
+
+    /// Opens what a crash left in the journal, and seals it.
+    fn recover_journal(&mut self, now: Timestamp) -> Result<(), OpenError> {
+        let rows = journal::load(&self.db, None)?;
+        let Some(account) = self.account() else { return Ok(()) };
+        for row in rows {
+            let damaged = || OpenError::Journal { doc: row.doc, no: row.no };
+            let key = self.ring.find(&self.db, account, row.key_id)?.ok_or_else(damaged)?;
+            let key = key.segment_key(row.doc, row.segment);
+            let packed = bailey_envelope::open_row(&key, row.no, &row.sealed);
+            let packed = packed.map_err(|_| damaged())?.to_vec();
+            let own = self.docs.entry(row.doc).or_insert_with(OwnDoc::new);
+            own.next_no = own.next_no.max(row.no + 1);
+            own.push(Unsealed { no: row.no, ts: now, packed });
+        }
+        self.build_all(now)?;
+        match self.write_built(false) {
+            // Built and kept: the next sealing stores it once there is room.
+            Ok(()) | Err(DbError::Full) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Stores one built envelope and what goes with it.
+fn write_built(
+    db: &Connection,
+    id: &ChainId,
+    known: &Chain,
+    built: &Built,
+) -> Result<Chain, DbError> {
+    let mut chain = Chain {
+        seq: built.seq,
+        hash: built.hash,
+        segment: built.segment,
+        key_id: built.key_id,
+        opened: built.seq,
+        open_segment: built.segment,
+        ..*known
+    };
+    let mut next_no = 1;
+    if let Carries::Entries { last, .. } = built.carries {
+        chain.last_no = last;
+        next_no = last + 1;
+    }
+    let chain = chains::put(db, id, &chain)?;
+    let stored = Stored {
+        seq: built.seq,
+        segment: built.segment,
+        hash: built.hash,
+        received: built.made,
+        bytes: &built.bytes,
+    };
+    chains::put_envelope(db, chain.row, &stored)?;
+    own::put(db, built.doc, &id.incarnation, next_no)?;
+    match &built.carries {
+        Carries::Entries { first, last } => journal::delete(db, built.doc, *first, *last)?,
+        Carries::Record { begins: Some(account) } => put_account(db, account)?,
+        Carries::Record { begins: None } => {}
+        Carries::Keys { record, handed } => {
+            keys::store_wraps(db, record, &id.writer)?;
+            if let Some(epoch) = &record.epoch {
+                keys::store_epoch(db, epoch)?;
+            }
+            if let Some(device) = handed {
+                put_handed(db, device)?;
+            }
+        }
+    }
+    Ok(chain)
+}
+
+/// Notes which account this store belongs to.
+pub(crate) fn put_account(db: &Connection, account: &AccountId) -> rusqlite::Result<()> {
+    db.execute("INSERT INTO meta(key, value) VALUES ('account', ?1)", params![account.0])?;
+    Ok(())
+}
+
+fn put_handed(db: &Connection, device: &DeviceId) -> rusqlite::Result<()> {
+    let key = format!("handed {device}");
+    db.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?1, x'01')", params![key])?;
+    Ok(())
+}
+
+fn load_handed(db: &Connection) -> rusqlite::Result<BTreeSet<DeviceId>> {
+    let mut statement = db.prepare("SELECT substr(key, 8) FROM meta WHERE key LIKE 'handed %'")?;
+    let devices = statement.query_map([], |row| row.get::<_, String>(0))?;
+    devices
+        .map(|text| text?.parse().map_err(|_| rusqlite::Error::InvalidQuery))
+        .collect()
+}
+
+/// The account that a database belongs to.
+pub(crate) fn stored_account(db: &Connection) -> rusqlite::Result<Option<AccountId>> {
+    db.query_row("SELECT value FROM meta WHERE key = 'account'", [], |row| row.get(0))
+        .optional()
+        .map(|id| id.map(AccountId))
+}
+
+fn load_account(
+    db: &Connection,
+    chains: &BTreeMap<ChainId, Chain>,
+) -> Result<Option<Account>, OpenError> {
+    let Some(id) = stored_account(db)? else { return Ok(None) };
+    let mut nodes = Vec::new();
+    for (chain_id, chain) in chains.iter().filter(|(id, _)| id.doc == DocId::Account) {
+        let Some(row) = chain.row else { continue };
+        for bytes in chains::range(db, row, 1, usize::MAX, usize::MAX)? {
+            nodes.push(node_of(chain_id, &bytes)?);
+        }
+    }
+    let members = members_of(id, &nodes);
+    Ok(Some(Account { id, nodes, members }))
+}
+
+fn node_of(chain: &ChainId, bytes: &[u8]) -> Result<Node, OpenError> {
+    let verified = Verified::from_stored(bytes).map_err(|error| match error {
+        VerifyError::Decode(error) => OpenError::Envelope(error),
+        _ => OpenError::Record(crate::account::RecordError::Malformed),
+    })?;
+    let body = verified.plain().map_err(|_| crate::account::RecordError::Malformed)?;
+    Ok(account_node(chain, &verified, Record::decode(body)?))
+}
+
+/// A record as a node of the membership's graph.
+pub(crate) fn account_node(chain: &ChainId, verified: &Verified<'_>, record: Record) -> Node {
+    let mut parents = record.seen;
+    if verified.header.fields.prev != Hash::NONE {
+        parents.push(verified.header.fields.prev);
+    }
+    Node { hash: verified.hash, signer: chain.writer, parents, act: record.act }
+}
+

@@ -1,0 +1,214 @@
+//! Beginning an account, joining one, adding a device to it.
+
+use bailey_envelope::{DevicePublic, DocId, Fields, Hash, KeyId, Kind, RecoverySeed, sign_plain};
+use bailey_model::{AccountId, DeviceNamed, Event, Timestamp};
+
+use super::{Account, Store, Urgency};
+use crate::account::{AddOffer, Genesis, Members, Record, Role, members_of};
+use crate::account::Node;
+use crate::db::DbError;
+use crate::entropy::random;
+use crate::error::{AccountError, BuildError};
+use crate::keyfile::{keep_recovery_seed, load_recovery_seed};
+use crate::own::{Built, Carries, OwnDoc};
+
+/// Days that entries are kept unless told otherwise.
+const WINDOW_DAYS: u16 = 30;
+/// Where the recovery seed stands until a person has it on paper.
+const SEED_FILE: &str = "recovery.seed";
+
+impl Store {
+    /// Begins an account of which this device is the first member. The
+    /// recovery seed is kept in `recovery.seed` (mode 0600) beside the database
+    /// before the account exists, so that no crash leaves one without it.
+    ///
+    /// # Errors
+    /// [`AccountError`]. If the name could not be entered the account stands.
+    pub fn create_account(
+        &mut self,
+        device_name: &str,
+        now: Timestamp,
+    ) -> Result<AccountId, AccountError> {
+        if self.account.is_some() {
+            return Err(AccountError::HasAccount);
+        }
+        let recovery = self.seed()?.keys();
+        let genesis = Genesis {
+            recovery: recovery.public(),
+            first: self.keys.public(),
+            window_days: WINDOW_DAYS,
+            salt: random(self.entropy.as_mut())?,
+        };
+        let (account, record) = Record::genesis(genesis, &recovery).ok_or(BuildError::Encoding)?;
+        let fields = self.next_fields(account, DocId::Account, Kind::Record, 0);
+        self.account = Some(Account { id: account, nodes: Vec::new(), members: Members::default() });
+        let carries = Carries::Record { begins: Some(account) };
+        if let Err(error) = self.put_record(&fields, record, carries, now) {
+            self.account = None;
+            return Err(error);
+        }
+        let named = Event::DeviceNamed(DeviceNamed { name: device_name.to_owned() });
+        self.append(DocId::Node, named, now, Urgency::Normal)?;
+        self.commit(true).map_err(|crate::error::CommitError::Db(error)| error)?;
+        Ok(account)
+    }
+
+    /// The recovery seed, while it is kept here.
+    ///
+    /// # Errors
+    /// [`AccountError::Seed`].
+    pub fn recovery_seed(&self) -> Result<Option<RecoverySeed>, AccountError> {
+        Ok(load_recovery_seed(&self.dir.join(SEED_FILE))?)
+    }
+
+    fn seed(&mut self) -> Result<RecoverySeed, AccountError> {
+        // One may be there from a start that ended before its account began.
+        if let Some(seed) = self.recovery_seed()? {
+            return Ok(seed);
+        }
+        let seed = RecoverySeed(random(self.entropy.as_mut())?);
+        keep_recovery_seed(&self.dir.join(SEED_FILE), &seed)?;
+        Ok(seed)
+    }
+
+    /// Makes this store one of an account that another device has added this
+    /// one to. Its records come by [`Self::ingest`]; until the one that adds
+    /// this device is here, nothing can be appended.
+    ///
+    /// # Errors
+    /// [`AccountError::HasAccount`] if it belongs to one already.
+    pub fn join(&mut self, account: AccountId) -> Result<(), AccountError> {
+        if self.account.is_some() {
+            return Err(AccountError::HasAccount);
+        }
+        super::put_account(&self.db, &account).map_err(DbError::from)?;
+        self.account =
+            Some(Account { id: account, nodes: Vec::new(), members: Members::default() });
+        Ok(())
+    }
+
+    /// Offers to add a device. The device signs the offer
+    /// ([`AddOffer::sign`]); then [`Self::complete_add`].
+    ///
+    /// # Errors
+    /// [`AccountError`]: not allowed, a member already, or weak keys.
+    pub fn offer_add(&self, device: DevicePublic, role: Role) -> Result<AddOffer, AccountError> {
+        let account = self.account.as_ref().ok_or(AccountError::NoAccount)?;
+        let me = account.members.get(&self.device);
+        if me.is_none_or(|me| me.role < Role::Full) {
+            return Err(AccountError::NotAllowed);
+        }
+        device.check()?;
+        if account.members.get(&device.id()).is_some() {
+            return Err(AccountError::AlreadyMember(device.id()));
+        }
+        let fields = self.next_fields(account.id, DocId::Account, Kind::Record, 0);
+        Ok(AddOffer::new(&fields, device, role, self.seen()))
+    }
+
+    /// Adds a device that signed the offer, and hands it the keys of the
+    /// window.
+    ///
+    /// # Errors
+    /// [`AccountError`]: the offer is stale or not signed, or the disk refuses.
+    pub fn complete_add(
+        &mut self,
+        offer: &AddOffer,
+        cosignature: [u8; 64],
+        now: Timestamp,
+    ) -> Result<(), AccountError> {
+        let fresh = offer
+            .role()
+            .map(|role| self.offer_add(offer.device, role))
+            .transpose()?
+            .ok_or(AccountError::StaleOffer)?;
+        let fields = self.next_fields(fresh.account, DocId::Account, Kind::Record, 0);
+        if fresh != *offer || !offer.stands_at(&fields) {
+            return Err(AccountError::StaleOffer);
+        }
+        if !offer.signed(&cosignature) {
+            return Err(AccountError::Cosignature);
+        }
+        let record = offer.record(cosignature).ok_or(AccountError::StaleOffer)?;
+        self.put_record(&fields, record, Carries::Record { begins: None }, now)?;
+        // The device is a member from here on. Keys that cannot be stored now
+        // are owed to it and handed out by the next sealing.
+        match self.settle(now) {
+            Ok(()) | Err(BuildError::Db(DbError::Full)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Heads of the account's document but for this start's own chain.
+    pub(crate) fn seen(&self) -> Vec<Hash> {
+        self.account_heads(true)
+    }
+
+    /// Heads of the account's document, oldest chains first.
+    pub(crate) fn account_heads(&self, but_own: bool) -> Vec<Hash> {
+        self.chains
+            .iter()
+            .take_while(|(id, _)| id.doc == DocId::Account)
+            .filter(|(id, _)| {
+                !but_own || (id.writer, id.incarnation) != (self.device, self.incarnation)
+            })
+            .map(|(_, chain)| chain.hash)
+            .take(crate::account::MAX_SEEN)
+            .collect()
+    }
+
+    /// Signs a record, stores it durably, and counts it.
+    fn put_record(
+        &mut self,
+        fields: &Fields,
+        record: Record,
+        carries: Carries,
+        now: Timestamp,
+    ) -> Result<(), AccountError> {
+        // What waits is stored first, so that a failure below is this record's.
+        self.write_built(false)?;
+        let body = record.encode().ok_or(BuildError::Encoding)?;
+        let sealed = sign_plain(&self.keys, *fields, &body).map_err(BuildError::from)?;
+        let node = Node {
+            hash: sealed.hash,
+            signer: self.device,
+            parents: parents_of(fields, &record),
+            act: record.act,
+        };
+        self.unsaved.push(Built {
+            doc: DocId::Account,
+            seq: fields.seq,
+            hash: sealed.hash,
+            segment: 0,
+            key_id: KeyId([0; 32]),
+            made: now,
+            bytes: sealed.bytes,
+            carries,
+        });
+        if let Err(error) = self.write_built(true) {
+            // Never shown to anybody, so its number is free again.
+            self.unsaved.pop();
+            return Err(error.into());
+        }
+        let own = self.docs.entry(DocId::Account).or_insert_with(OwnDoc::new);
+        own.tip = Some((fields.seq, sealed.hash));
+        self.count_record(node);
+        Ok(())
+    }
+
+    /// Takes a stored record into account.
+    pub(crate) fn count_record(&mut self, node: Node) {
+        if let Some(account) = &mut self.account {
+            account.nodes.push(node);
+            account.members = members_of(account.id, &account.nodes);
+        }
+    }
+}
+
+fn parents_of(fields: &Fields, record: &Record) -> Vec<Hash> {
+    let mut parents = record.seen.clone();
+    if fields.prev != Hash::NONE {
+        parents.push(fields.prev);
+    }
+    parents
+}

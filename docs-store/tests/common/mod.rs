@@ -1,0 +1,110 @@
+//! What these tests share.
+#![expect(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bailey_docs_store::{
+    DeviceKeys, DocId, IngestError, Ingested, OsEntropy, Reader, Role, Store, Urgency,
+};
+use bailey_model::{BoxId, DeviceId, Entry, Event, Gap, Timestamp};
+
+pub const NOW: Timestamp = Timestamp(1_796_000_000_000);
+pub const BOX: DocId = DocId::Box(BoxId([9; 16]));
+
+pub fn at(ms: u64) -> Timestamp {
+    Timestamp(NOW.0 + ms)
+}
+
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let no = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("bailey-docs-{}-{no}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+pub fn keys(no: u8) -> DeviceKeys {
+    DeviceKeys::generate([no; 64])
+}
+
+pub fn open(dir: &TempDir, no: u8, now: Timestamp) -> Store {
+    Store::open(dir.path(), keys(no), now, Box::new(OsEntropy)).unwrap()
+}
+
+pub fn gap(text: impl Into<String>) -> Event {
+    Event::Gap(Gap { reason: text.into() })
+}
+
+/// Appends, commits and gives the numbers.
+pub fn write(store: &mut Store, doc: DocId, texts: &[&str], now: Timestamp) -> Vec<u64> {
+    let numbers = texts
+        .iter()
+        .map(|text| store.append(doc, gap(*text), now, Urgency::Normal).unwrap())
+        .collect();
+    store.commit(false).unwrap();
+    numbers
+}
+
+/// What a store's folder holds of a document, read beside the writer.
+pub fn read(dir: &TempDir, no: u8, doc: DocId) -> Vec<(DeviceId, Entry)> {
+    let reading = Reader::open(dir.path(), keys(no)).unwrap().read(doc, None).unwrap();
+    assert_eq!((reading.aside.len(), reading.waiting.len()), (0, 0));
+    reading.entries
+}
+
+pub fn texts(entries: &[(DeviceId, Entry)]) -> Vec<(u64, String)> {
+    entries
+        .iter()
+        .map(|(_, entry)| match &entry.event {
+            Event::Gap(gap) => (entry.no, gap.reason.clone()),
+            other => (entry.no, format!("{other:?}")),
+        })
+        .collect()
+}
+
+/// Everything `from` has and `to` lacks, by heads, ranges and ingest, until
+/// nothing more goes over. Gives what was ingested, and what was refused.
+pub fn sync(from: &Store, to: &mut Store, now: Timestamp) -> (Vec<Ingested>, Vec<IngestError>) {
+    let (mut taken, mut refused) = (Vec::new(), Vec::new());
+    for head in from.heads() {
+        let have = to.heads().iter().find(|have| have.chain == head.chain).map_or(0, |it| it.seq);
+        let mut next = have + 1;
+        while next <= head.seq {
+            let envelopes = from.range(&head.chain, next, 16, 64 * 1024).unwrap();
+            assert!(!envelopes.is_empty());
+            for envelope in envelopes {
+                match to.ingest(&envelope, now) {
+                    Ok(ingested) => taken.push(ingested),
+                    Err(error) => refused.push(error),
+                }
+                next += 1;
+            }
+        }
+    }
+    (taken, refused)
+}
+
+/// Makes `to` a member of `from`'s account and lets it read everything.
+pub fn pair(from: &mut Store, to: &mut Store, to_keys: u8, role: Role, now: Timestamp) {
+    let offer = from.offer_add(keys(to_keys).public(), role).unwrap();
+    let signed = offer.sign(&keys(to_keys)).unwrap();
+    from.complete_add(&offer, signed, now).unwrap();
+    to.join(from.account().unwrap()).unwrap();
+    let (_, refused) = sync(from, to, now);
+    assert!(refused.is_empty(), "{refused:?}");
+}

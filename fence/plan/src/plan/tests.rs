@@ -1,0 +1,167 @@
+use super::*;
+use crate::channel::Grant;
+use crate::facts::HostEntry;
+use crate::guarded_names;
+
+fn spec() -> BoxSpec {
+    BoxSpec {
+        hostname: "box".into(),
+        command: vec![b"true".to_vec()],
+        env: vec![(b"PATH".to_vec(), b"/usr/bin".to_vec())],
+        cwd: b"/home/box".to_vec(),
+        home: b"/home/box".to_vec(),
+        grants: Vec::new(),
+        stdio: Stdio::Pipes,
+        uid: 1000,
+        gid: 1000,
+    }
+}
+
+fn facts() -> HostFacts {
+    HostFacts {
+        entries: vec![
+            HostEntry { path: "/usr", kind: EntryKind::Dir },
+            HostEntry { path: "/bin", kind: EntryKind::Symlink(b"usr/bin".to_vec()) },
+            HostEntry { path: "/etc/ld.so.cache", kind: EntryKind::File },
+            HostEntry { path: "/etc/fonts", kind: EntryKind::Other },
+        ],
+        grants: Vec::new(),
+        ipv6: true,
+    }
+}
+
+fn granted(grants: &[(&str, bool, EntryKind, &[(&str, EntryKind)])]) -> (BoxSpec, HostFacts) {
+    let (mut spec, mut facts) = (spec(), facts());
+    for (at, read_only, kind, inside) in grants {
+        let at = at.as_bytes().to_vec();
+        let guarded = guarded_names(&at)
+            .into_iter()
+            .filter_map(|(name, guard)| {
+                let (_, kind) = inside.iter().find(|(known, _)| *known == name)?;
+                Some((name, guard, kind.clone()))
+            })
+            .collect();
+        spec.grants.push(Grant { at, read_only: *read_only });
+        facts.grants.push(GrantFacts { kind: kind.clone(), guarded });
+    }
+    (spec, facts)
+}
+
+fn lines(ops: &[SetupOp]) -> String {
+    let mut text = String::new();
+    for op in ops {
+        let what = match op {
+            SetupOp::File { contents, .. } => format!("{:?}", String::from_utf8_lossy(contents)),
+            SetupOp::Symlink { target, .. } => format!("-> {}", target.escape_ascii()),
+            SetupOp::Tmpfs { mode, size, .. } => format!("{mode:o} {size}"),
+            SetupOp::Tun { .. } | SetupOp::OpenTerminal { .. } | SetupOp::HostName(_) => {
+                format!("{op:?}")
+            }
+            _ => String::new(),
+        };
+        let path = op.path().unwrap_or_default().escape_ascii();
+        text.push_str(format!("{} | {path} {what}", op.step()).trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn a_plain_box() {
+    insta::assert_snapshot!(lines(&plan(&spec(), &facts()).unwrap()));
+}
+
+#[test]
+fn a_box_with_a_terminal_and_nested_grants_without_ipv6() {
+    let (mut spec, mut facts) = granted(&[
+        ("/home/ann/src/p/.git/hooks", false, EntryKind::Dir, &[]),
+        ("/home/ann/src-old", true, EntryKind::Dir, &[]),
+        (
+            "/home/ann/src/p",
+            false,
+            EntryKind::Dir,
+            &[
+                (".git", EntryKind::Dir),
+                (".git/hooks", EntryKind::Dir),
+                (".git/config", EntryKind::File),
+                (".bashrc", EntryKind::File),
+            ],
+        ),
+        ("/home/ann/src", true, EntryKind::Dir, &[]),
+        ("/home/ann/notes.txt", true, EntryKind::File, &[]),
+    ]);
+    spec.stdio = Stdio::Pty { rows: 24, cols: 80 };
+    facts.ipv6 = false;
+    insta::assert_snapshot!(lines(&plan(&spec, &facts).unwrap()));
+}
+
+#[test]
+fn nothing_is_planned_for_what_cannot_be_a_box() {
+    let broken = |change: fn(&mut BoxSpec)| {
+        let mut spec = spec();
+        change(&mut spec);
+        plan(&spec, &facts()).unwrap_err()
+    };
+    assert_eq!(broken(|s| s.uid = 0), PlanError::Root);
+    assert_eq!(broken(|s| s.command.clear()), PlanError::Command);
+    assert_eq!(broken(|s| s.command = vec![b"a\0b".to_vec()]), PlanError::Command);
+    assert_eq!(broken(|s| s.env = vec![(b"A=B".to_vec(), vec![])]), PlanError::Environment);
+    assert_eq!(broken(|s| s.hostname = "a.b".into()), PlanError::HostName("a.b".into()));
+    for path in ["", "x", "/a/../b", "/a//b", "/a/", "/."] {
+        let mut spec = spec();
+        spec.cwd = path.into();
+        assert_eq!(plan(&spec, &facts()), Err(PlanError::Path(path.into())));
+    }
+    for path in ["/", "/proc", "/dev/dri", "/run/user/1000", "/sys"] {
+        let (spec, facts) = granted(&[(path, true, EntryKind::Dir, &[])]);
+        assert_eq!(plan(&spec, &facts), Err(PlanError::Reserved(path.into())));
+    }
+    let (spec, facts) =
+        granted(&[("/a", true, EntryKind::Dir, &[]), ("/a", false, EntryKind::Dir, &[])]);
+    assert_eq!(plan(&spec, &facts), Err(PlanError::Twice(b"/a".to_vec())));
+    let (spec, facts) = granted(&[("/a", true, EntryKind::Other, &[])]);
+    assert_eq!(plan(&spec, &facts), Err(PlanError::NotGrantable(b"/a".to_vec())));
+}
+
+#[test]
+fn what_others_run_or_trust_is_never_writable_by_name() {
+    for path in ["/h/.ssh", "/h/.ssh/config", "/h/.config/systemd/user", "/h/.config/autostart/x", "/h/.bashrc"] {
+        let (spec, facts) = granted(&[(path, false, EntryKind::Dir, &[])]);
+        assert_eq!(plan(&spec, &facts), Err(PlanError::NeverWritable(path.into())), "{path}");
+        let (spec, facts) = granted(&[(path, true, EntryKind::Dir, &[])]);
+        assert!(plan(&spec, &facts).is_ok(), "{path}");
+    }
+    let (spec, facts) = granted(&[("/p/.git/hooks", false, EntryKind::Dir, &[])]);
+    assert!(plan(&spec, &facts).is_ok());
+}
+
+#[test]
+fn a_grant_that_is_a_guarding_folder_guards_what_is_in_it() {
+    let (spec, facts) = granted(&[(
+        "/p/.git",
+        false,
+        EntryKind::Dir,
+        &[("hooks", EntryKind::Dir), ("config", EntryKind::File)],
+    )]);
+    let ops = plan(&spec, &facts).unwrap();
+    let covered: Vec<&[u8]> = ops
+        .iter()
+        .filter(|op| matches!(op, SetupOp::Cover { .. }))
+        .filter_map(SetupOp::path)
+        .collect();
+    assert_eq!(covered, [b"/p/.git/hooks".as_slice(), b"/p/.git/config"]);
+}
+
+#[test]
+fn what_cannot_be_covered_is_refused() {
+    let (spec, facts) = granted(&[(
+        "/p",
+        false,
+        EntryKind::Dir,
+        &[(".git", EntryKind::Dir), (".git/config", EntryKind::File)],
+    )]);
+    assert_eq!(plan(&spec, &facts), Err(PlanError::NothingToCover(b"/p/.git/hooks".to_vec())));
+    let (spec, facts) =
+        granted(&[("/p", false, EntryKind::Dir, &[(".ssh", EntryKind::Symlink(b"x".to_vec()))])]);
+    assert_eq!(plan(&spec, &facts), Err(PlanError::GuardedLink(b"/p/.ssh".to_vec())));
+}

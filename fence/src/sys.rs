@@ -1,0 +1,219 @@
+//! The system calls that have no safe wrapper.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+/// A child made by clone3(2).
+#[derive(Debug)]
+pub(crate) struct Cloned {
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+}
+
+const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWCGROUP;
+
+fn done(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn unsigned(flags: libc::c_int) -> u32 {
+    u32::from_ne_bytes(flags.to_ne_bytes())
+}
+
+/// Splits this process in two, the child (`None`) in new namespaces of every
+/// kind. The caller has one thread, or the child's memory is not consistent.
+pub(crate) fn clone_into_namespaces() -> io::Result<Option<Cloned>> {
+    let mut pidfd: RawFd = -1;
+    // SAFETY: clone_args is plain numbers, for which zero means "not used".
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = u64::from(unsigned(NAMESPACES | libc::CLONE_PIDFD));
+    args.pidfd = ptr::from_mut(&mut pidfd).expose_provenance() as u64;
+    args.exit_signal = u64::from(unsigned(libc::SIGCHLD));
+    // SAFETY: `args` and the place for the pidfd outlive the call. Without a
+    // stack the child goes on here on a copy of this one, as after fork(2);
+    // with one thread no lock is held by another.
+    let pid = done(unsafe {
+        libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
+    })?;
+    if pid == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the kernel has just made this descriptor for this process.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Some(Cloned { pid: i32::try_from(pid).unwrap_or(i32::MAX), pidfd }))
+}
+
+/// fork(2): the child's pid, `None` in the child. One thread, as above.
+pub(crate) fn fork() -> io::Result<Option<rustix::process::Pid>> {
+    // SAFETY: with one thread the child may do whatever this process may.
+    let pid = unsafe { libc::fork() };
+    done(pid.into())?;
+    Ok(rustix::process::Pid::from_raw(pid))
+}
+
+/// Ends this process without running what was registered to run at its end.
+pub(crate) fn exit_now(code: u8) -> ! {
+    // SAFETY: _exit(2) touches no memory of this process.
+    unsafe { libc::_exit(code.into()) }
+}
+
+/// Takes descriptor 0, which the node gave this program for its own.
+pub(crate) fn take_channel() -> OwnedFd {
+    // SAFETY: called once, at the start; nothing else here uses descriptor 0.
+    unsafe { OwnedFd::from_raw_fd(libc::STDIN_FILENO) }
+}
+
+/// Owns the descriptor of a TUN, whose type can only give it away as a number.
+pub(crate) fn own_tun(tun: tun_tap::Iface) -> OwnedFd {
+    use std::os::fd::IntoRawFd;
+    // SAFETY: `into_raw_fd` has just given up the ownership.
+    unsafe { OwnedFd::from_raw_fd(tun.into_raw_fd()) }
+}
+
+/// Closes every descriptor from `first` to `last`. For numbers that no value
+/// of this process owns.
+pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
+    // SAFETY: the caller owns none of these, so nothing is closed twice.
+    done(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) }).map(drop)
+}
+
+/// Lets every descriptor from `first` on be closed by execve(2).
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: only a flag of the descriptors changes.
+    done(unsafe {
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    })
+    .map(drop)
+}
+
+/// What mount_setattr(2) changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MountChange {
+    pub(crate) set: u64,
+    pub(crate) private: bool,
+    pub(crate) recursive: bool,
+}
+
+/// Changes the attributes of the mount that `tree` is open on.
+pub(crate) fn mount_setattr(tree: BorrowedFd<'_>, change: MountChange) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: change.set,
+        attr_clr: 0,
+        propagation: if change.private { libc::MS_PRIVATE } else { 0 },
+        userns_fd: 0,
+    };
+    let recursive = if change.recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the empty path and the attributes outlive the call.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | recursive,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    })
+    .map(drop)
+}
+
+/// Loads a seccomp program for this thread; needs no_new_privs.
+pub(crate) fn load_filter(program: &mut [libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    // SAFETY: the program outlives the call; the kernel copies and checks it.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0_u32,
+            &raw const program,
+        )
+    })
+    .map(drop)
+}
+
+/// Leaves the user's session keyring for an empty one, where there are keyrings.
+pub(crate) fn new_session_keyring() {
+    const JOIN_SESSION_KEYRING: libc::c_long = 1;
+    // SAFETY: the name is null, which asks for an anonymous keyring.
+    let _ = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, 0_usize) };
+}
+
+/// Blocks every signal.
+pub(crate) fn block_signals() -> io::Result<()> {
+    let all = full_set()?;
+    // SAFETY: the set is initialised; the old one is not asked for.
+    done(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut()) }.into())
+        .map(drop)
+}
+
+/// Every signal's action to its default, then none blocked: what a program
+/// expects to start with.
+pub(crate) fn default_signals() -> io::Result<()> {
+    for signal in 1..=64 {
+        // SAFETY: the default action runs no code of this process. The C
+        // library refuses its own two and the unchangeable two.
+        let _ = unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: sigset_t is plain bits.
+    let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is this function's own.
+    done(unsafe { libc::sigemptyset(&raw mut none) }.into())?;
+    // SAFETY: as in `block_signals`.
+    done(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) }.into())
+        .map(drop)
+}
+
+/// A signal that was waited for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrived {
+    pub(crate) signal: i32,
+    /// Sent by kill(2) or its like from outside the process namespace: the
+    /// kernel then shows the sender as 0.
+    pub(crate) from_outside: bool,
+}
+
+/// Waits for any of the blocked signals.
+pub(crate) fn wait_signal() -> io::Result<Arrived> {
+    let all = full_set()?;
+    // SAFETY: siginfo_t is plain numbers.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both outlive the call.
+    done(unsafe { libc::sigwaitinfo(&raw const all, &raw mut info) }.into())?;
+    let by_kill = info.si_code == libc::SI_USER;
+    // SAFETY: with SI_USER the kernel has filled in the sender.
+    let from_outside = by_kill && unsafe { info.si_pid() } == 0;
+    Ok(Arrived { signal: info.si_signo, from_outside })
+}
+
+fn full_set() -> io::Result<libc::sigset_t> {
+    // SAFETY: sigset_t is plain bits.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is this function's own.
+    done(unsafe { libc::sigfillset(&raw mut all) }.into())?;
+    Ok(all)
+}
+
+/// A core dump of one byte at most. 0 would not stop a dump into a pipe
+/// (core(5)); 1 does.
+pub(crate) fn limit_core() -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+    // SAFETY: the limit outlives the call.
+    done(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) }.into()).map(drop)
+}
+
+/// Whether the other end of a socket is gone, without waiting.
+pub(crate) fn hung_up(socket: &impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(poll(&mut polled, Some(&now)), Ok(0))
+}

@@ -1,0 +1,645 @@
+//! Real boxes in real namespaces, made as an ordinary user.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use bailey_fence_plan::channel::ToFence;
+use bailey_model::ChildExit;
+use support::{Ask, folder, give, ids, write};
+
+#[test]
+fn a_command_runs_and_its_exit_code_or_signal_comes_back() {
+    let outcome = Ask::new(&["true"]).run();
+    assert_eq!((outcome.end, outcome.ran), (ChildExit::Code(0), true));
+    assert_eq!(Ask::shell("exit 7").run().end, ChildExit::Code(7));
+    assert_eq!(Ask::shell("kill -TERM $$").run().end, ChildExit::Signal(15));
+}
+
+#[test]
+fn what_cannot_be_executed_is_said_as_a_shell_says_it() {
+    let outcome = Ask::new(&["no-such-program"]).run();
+    assert_eq!((outcome.end, outcome.ran), (ChildExit::Code(127), false));
+    assert_eq!(outcome.err, "bailey: no-such-program: No such file or directory\n");
+    let outcome = Ask::new(&["/etc/passwd"]).run();
+    assert_eq!((outcome.end, outcome.ran), (ChildExit::Code(126), false));
+    assert_eq!(outcome.err, "bailey: /etc/passwd: Permission denied\n");
+}
+
+#[test]
+fn a_text_file_without_an_interpreter_is_a_script() {
+    let ask = Ask::new(&["./script", "a b"]);
+    write(&ask.own.join("script"), "echo $1");
+    std::fs::set_permissions(
+        ask.own.join("script"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    assert_eq!(ask.run().ok(), "a b\n");
+}
+
+#[test]
+fn input_output_and_error_are_three_streams() {
+    let mut ask = Ask::shell("cat; echo bad >&2");
+    ask.input = vec![b'x'; 300_000];
+    let outcome = ask.run();
+    assert_eq!((outcome.out.len(), outcome.err.as_str()), (300_000, "bad\n"));
+}
+
+#[test]
+fn the_command_has_no_privilege_and_is_filtered() {
+    let status = Ask::new(&["cat", "/proc/self/status"]).run().ok();
+    let value = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(value(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(value("NoNewPrivs:"), "1");
+    assert_eq!(value("Seccomp:"), "2");
+    assert_eq!(value("Seccomp_filters:"), "2");
+    assert_eq!(value("Uid:"), ids().0.to_string());
+    assert_eq!(value("Gid:"), ids().1.to_string());
+    // Nothing of the node's mask reaches a program.
+    assert_eq!(value("SigBlk:"), "0000000000000000");
+    assert_eq!(value("SigIgn:"), "0000000000000000");
+}
+
+#[test]
+fn only_the_own_user_is_mapped_and_limits_hold() {
+    let out = Ask::shell(
+        "cat /proc/self/uid_map /proc/self/gid_map /proc/self/setgroups; umask; id -un; hostname;
+         grep core /proc/self/limits; echo $$",
+    )
+    .run()
+    .ok();
+    let words: Vec<&str> = out.split_whitespace().collect();
+    let (uid, gid) = (ids().0.to_string(), ids().1.to_string());
+    assert_eq!(words[..7], [&uid, &uid, "1", &gid, &gid, "1", "deny"].map(|s: &str| s));
+    assert_eq!(words[7..10], ["0022", "box", "probe"]);
+    assert_eq!(words[10..], ["Max", "core", "file", "size", "1", "1", "bytes", "2"]);
+}
+
+#[test]
+fn nothing_but_the_three_streams_is_open() {
+    let secret = folder("secret");
+    let leaked = std::fs::File::open(&secret).unwrap();
+    nix::fcntl::fcntl(&leaked, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
+    let ask = Ask::python(
+        "import os\nfds=[]\nfor fd in range(4096):\n  try: os.fstat(fd); fds.append(fd)\n  except OSError: pass\nprint(fds, os.getcwd())",
+    );
+    let out = ask.make().unwrap().go().end().ok();
+    assert_eq!(out, "[0, 1, 2] /home/box\n");
+    drop(leaked);
+}
+
+#[test]
+fn the_environment_is_what_was_asked_and_no_more() {
+    let mut ask = Ask::new(&["/usr/bin/env"]);
+    ask.spec.env = vec![(b"A".to_vec(), b"b=c".to_vec())];
+    let made = ask.make_with(|command| {
+        command.env("BAILEY_TEST_SECRET", "leak");
+    });
+    assert_eq!(made.unwrap().go().end().ok(), "A=b=c\n");
+}
+
+#[test]
+fn the_root_holds_what_was_planned_and_nothing_of_the_host() {
+    let out = Ask::shell("ls -A / /etc /home /run /tmp /dev; cat /etc/resolv.conf").run().ok();
+    let listed = |folder: &str| -> Vec<&str> {
+        let text = out.split(&format!("{folder}:\n")).nth(1).unwrap();
+        text.lines().take_while(|line| !line.is_empty()).collect()
+    };
+    for name in listed("/") {
+        let known = [
+            "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "nix", "proc", "run",
+            "sbin", "tmp", "usr", "var",
+        ];
+        assert!(known.contains(&name), "{name}");
+    }
+    assert!(!listed("/etc").contains(&"shadow"));
+    assert!(!listed("/etc").contains(&"machine-id"));
+    assert_eq!(listed("/home"), ["box"]);
+    assert!(listed("/run").is_empty() && listed("/tmp").is_empty());
+    assert!(out.ends_with("nameserver 192.0.0.1\n"));
+    let dev = [
+        "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty",
+        "urandom", "zero",
+    ];
+    let text = out.split("/dev:\n").nth(1).unwrap();
+    assert_eq!(text.lines().take(dev.len()).collect::<Vec<_>>(), dev);
+}
+
+#[test]
+fn programs_are_read_only_and_scratch_folders_are_not() {
+    let out = Ask::python(
+        r"
+import os, errno
+for path in ['/usr/x','/etc/x','/x','/dev/x','/home/x','/var/x','/proc/x','/usr/bin/env',
+             '/tmp/x','/dev/shm/x','/run/x','/home/box/x','/var/tmp/y']:
+    try:
+        open(path,'a').close(); print(path,'ok')
+    except OSError as e: print(path, errno.errorcode[e.errno])
+open('/dev/null','w').write('x')
+assert open('/dev/zero','rb').read(3)==bytes(3)
+",
+    )
+    .run()
+    .ok();
+    let words: Vec<&str> = out.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(words[..6], ["EROFS"; 6]);
+    assert!(words[6..8].iter().all(|word| ["ENOENT", "EROFS", "EACCES"].contains(word)), "{out}");
+    assert_eq!(words[8..], ["ok"; 5]);
+}
+
+#[test]
+fn mounts_carry_no_set_id_bits_and_no_devices() {
+    let out = Ask::new(&["cat", "/proc/self/mountinfo"]).run().ok();
+    let devices =
+        ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"];
+    for line in out.lines() {
+        let part = |n: usize| line.split(' ').nth(n).unwrap();
+        let options: Vec<&str> = part(5).split(',').collect();
+        assert!(options.contains(&"nosuid"), "{line}");
+        assert!(options.contains(&"nodev") || devices.contains(&part(4)), "{line}");
+        assert!(!line.contains("shared:") && !line.contains("master:"), "{line}");
+    }
+}
+
+#[test]
+fn a_read_only_grant_can_be_read_and_a_writable_one_written() {
+    let (shown, given) = (folder("shown"), folder("given"));
+    write(&shown.join("file"), "text");
+    write(&shown.join("sub/file"), "deep");
+    let script = format!(
+        "cat {0}/file {0}/sub/file; echo x > {0}/file; echo x > {0}/new; rm {0}/file; chmod 777 {0}/file; \
+         echo y > {1}/new",
+        shown.display(),
+        given.display()
+    );
+    let outcome = Ask::shell(&script).grant(&shown, true).grant(&given, false).run();
+    assert_eq!(outcome.out, "textdeep");
+    assert_eq!(outcome.err.matches("Read-only file system").count(), 4, "{}", outcome.err);
+    assert_eq!(std::fs::read_to_string(shown.join("file")).unwrap(), "text");
+    assert_eq!(std::fs::read_to_string(given.join("new")).unwrap(), "y\n");
+}
+
+#[test]
+fn a_granted_file_is_granted_alone() {
+    let around = folder("around");
+    write(&around.join("a"), "a");
+    write(&around.join("b"), "b");
+    write(&around.join("c"), "c");
+    let script = format!("cd {}; ls; cat a; echo x >> b; echo x >> a", around.display());
+    let outcome =
+        Ask::shell(&script).grant(&around.join("a"), true).grant(&around.join("b"), false).run();
+    assert_eq!(outcome.out, "a\nb\na");
+    assert!(outcome.err.contains("Read-only file system"), "{}", outcome.err);
+    assert_eq!(std::fs::read_to_string(around.join("b")).unwrap(), "bx\n");
+}
+
+#[test]
+fn a_grant_in_a_grant_has_its_own_mode() {
+    let outer = folder("outer");
+    write(&outer.join("in/file"), "1");
+    write(&outer.join("file"), "2");
+    let script = format!("cd {}; echo x > in/file; echo x > file", outer.display());
+    let outcome = Ask::shell(&script).grant(&outer, true).grant(&outer.join("in"), false).run();
+    assert!(outcome.err.contains("Read-only file system"));
+    assert_eq!(std::fs::read_to_string(outer.join("in/file")).unwrap(), "x\n");
+    assert_eq!(std::fs::read_to_string(outer.join("file")).unwrap(), "2");
+}
+
+#[test]
+fn nothing_is_made_in_a_granted_folder_nor_through_its_links() {
+    let (granted, other, victim) = (folder("granted"), folder("other"), folder("victim"));
+    std::os::unix::fs::symlink(&victim, granted.join("sub")).unwrap();
+    for below in ["new/point", "sub/point"] {
+        for read_only in [true, false] {
+            let mut ask = Ask::new(&["true"]).grant(&granted, read_only).grant(&other, false);
+            ask.spec.grants[1].at = granted.join(below).to_str().unwrap().into();
+            let error = ask.make().err().unwrap();
+            assert_eq!(error.step, "bind the granted", "{error}");
+            assert!(error.reason.contains("granted folder") || error.reason.contains("link"));
+        }
+    }
+    assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&granted).unwrap().count(), 1);
+}
+
+#[test]
+fn a_granted_folder_that_was_replaced_is_refused() {
+    let (granted, swapped) = (folder("first"), folder("second"));
+    let mut ask = Ask::new(&["true"]).grant(&granted, false);
+    // The descriptor is of the first, by way of a name that the second takes.
+    let alias = folder("alias").join("name");
+    std::fs::rename(&granted, &alias).unwrap();
+    ask.grants[0] = alias.clone();
+    let fd = support::open_path(&alias);
+    std::fs::rename(&alias, alias.with_extension("away")).unwrap();
+    std::fs::rename(&swapped, &alias).unwrap();
+    // A renamed folder is followed to where it is now: it is what was granted.
+    ask.grants[0] = format!("/proc/self/fd/{}", fd.as_raw_fd()).into();
+    let made = ask.make().unwrap().go().end();
+    assert_eq!(made.end, ChildExit::Code(0));
+    // One that is gone is not looked for.
+    std::fs::remove_dir(alias.with_extension("away")).unwrap();
+    let mut ask = Ask::new(&["true"]).grant(&granted, false);
+    ask.grants[0] = format!("/proc/self/fd/{}", fd.as_raw_fd()).into();
+    let error = ask.make().err().unwrap();
+    assert!(error.reason.contains("no longer where it was"), "{error}");
+}
+
+#[test]
+fn no_socket_or_fifo_passes_a_read_only_grant() {
+    let granted = folder("sockets");
+    let listener = UnixListener::bind(granted.join("socket")).unwrap();
+    std::fs::set_permissions(
+        granted.join("socket"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .unwrap();
+    nix::unistd::mkfifo(&granted.join("fifo"), nix::sys::stat::Mode::from_bits_truncate(0o666))
+        .unwrap();
+    give(&granted.join("fifo"));
+    let script = |path: &std::path::Path| {
+        format!(
+            r"
+import socket, os, errno
+s=socket.socket(socket.AF_UNIX)
+try: s.connect('{0}/socket'); print('connected')
+except OSError as e: print(errno.errorcode[e.errno])
+try: os.open('{0}/fifo', os.O_WRONLY|os.O_NONBLOCK); print('opened')
+except OSError as e: print(errno.errorcode[e.errno])
+",
+            path.display()
+        )
+    };
+    // A reader outside, without which no writer could open the FIFO at all.
+    let _reader = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(granted.join("fifo"))
+        .unwrap();
+    let read_only = Ask::python(&script(&granted)).grant(&granted, true).run().ok();
+    assert_eq!(read_only, "ECONNREFUSED\nENXIO\n");
+    // The control: through a writable grant both lead outside.
+    let writable = Ask::python(&script(&granted)).grant(&granted, false).run().ok();
+    assert_eq!(writable, "connected\nopened\n");
+    drop(listener);
+}
+use std::os::unix::fs::OpenOptionsExt;
+
+#[test]
+fn hooks_configuration_and_start_files_in_a_writable_grant_stay_read_only() {
+    let project = folder("project");
+    for name in [".git/hooks/pre-commit", ".git/config", ".bashrc", ".ssh/authorized_keys", "code"] {
+        write(&project.join(name), "old\n");
+    }
+    let script = "
+        for f in .git/hooks/pre-commit .git/hooks/new .git/config .bashrc .ssh/authorized_keys; do
+            (echo bad > $f) 2>/dev/null && echo wrote $f
+        done
+        for f in .git .git/hooks .ssh .bashrc; do mv $f moved 2>/dev/null && echo moved $f; done
+        rm -rf .git/hooks .ssh .bashrc 2>/dev/null
+        echo new > code; echo new > .git/index";
+    let script = format!("cd {}; {script}", project.display());
+    assert_eq!(Ask::shell(&script).grant(&project, false).run().ok(), "");
+    let text = |name: &str| std::fs::read_to_string(project.join(name)).unwrap();
+    assert_eq!((text("code"), text(".git/index")), ("new\n".into(), "new\n".into()));
+    for name in [".git/hooks/pre-commit", ".git/config", ".bashrc", ".ssh/authorized_keys"] {
+        assert_eq!(text(name), "old\n", "{name}");
+    }
+    // By name, hooks can be granted.
+    let script = format!("echo new > {}/.git/hooks/pre-commit", project.display());
+    let ask = Ask::shell(&script).grant(&project, false);
+    assert_eq!(ask.grant(&project.join(".git/hooks"), false).run().ok(), "");
+    assert_eq!(text(".git/hooks/pre-commit"), "new\n");
+}
+
+#[test]
+fn the_filter_refuses_what_leaves_the_box_and_lets_the_rest_through() {
+    let out = Ask::python(
+        r"
+import ctypes, errno, os, socket
+libc=ctypes.CDLL(None, use_errno=True)
+def call(name, number, *args):
+    ctypes.set_errno(0)
+    r=libc.syscall(ctypes.c_long(number), *[ctypes.c_ulong(a) for a in args])
+    print(name, 'ok' if r>=0 else errno.errorcode[ctypes.get_errno()])
+NEW=dict(user=0x10000000, ns=0x20000, pid=0x20000000, net=0x40000000, ipc=0x8000000, uts=0x4000000, cgroup=0x2000000)
+for name, flag in NEW.items():
+    call('unshare-'+name, 272, flag)
+    call('clone-'+name, 56, flag|17, 0, 0, 0, 0)
+call('unshare-time', 272, 0x80)
+call('clone3', 435, 0, 0)
+call('unknown', 999)
+call('setns', 308, 0, 0)
+call('mount', 165, 0, 0, 0, 0, 0)
+call('open_tree', 428, 0, 0, 0)
+call('bpf', 321, 0, 0, 0)
+call('io_uring', 425, 1, 0)
+call('keyctl', 250, 0, 0)
+call('userfaultfd', 323, 0)
+call('perf', 298, 0, 0, 0, 0, 0)
+call('process_vm_readv', 310, 1, 0, 0, 0, 0, 0)
+call('kcmp', 312, 1, 1, 0, 0, 0)
+call('pidfd_getfd', 438, 0, 0, 0)
+call('by-handle', 304, 0, 0, 0)
+call('openat2', 437, 0, 0, 0, 0)
+call('statmount', 457, 0, 0, 0, 0)
+call('persona-query', 135, 0xffffffff)
+call('persona-plain', 135, 0)
+call('persona-exec', 135, 0x400000)
+call('ioctl-tiocsti', 16, 0, 0x5412, 0)
+call('ioctl-tiocsti-high', 16, 0, 0x5412|1<<32, 0)
+call('ioctl-tioclinux', 16, 0, 0x541c, 0)
+call('ioctl-tioclinux-high', 16, 0, 0x541c|7<<40, 0)
+call('ioctl-fionread', 16, 0, 0x541b, 0)
+for family in (0,3,5,9,15,17,29,38,40,99,1<<32|40):
+    call('socket-%x'%family, 41, family, 2, 0)
+for family in (1,2,10,16):
+    call('socket-%x'%family, 41, family, 2, 0)
+call('netlink-diag', 41, 16, 3, 4)
+call('socketpair-inet', 53, 2, 1, 0, 0)
+open('f','w').close()
+path=ctypes.create_string_buffer(b'f')
+p=ctypes.addressof(path)
+call('chmod-suid', 90, p, 0o4755)
+call('chmod-sgid', 90, p, 0o2755)
+call('fchmodat-suid', 268, 0xffffff9c, p, 0o4755)
+call('fchmodat2-suid', 452, 0xffffff9c, p, 0o4755, 0)
+call('chmod-plain', 90, p, 0o755)
+n=ctypes.create_string_buffer(b'g'); q=ctypes.addressof(n)
+call('open-suid', 2, q, 0o101, 0o4755)
+call('openat-suid', 257, 0xffffff9c, q, 0o101, 0o4755)
+call('creat-suid', 85, q, 0o4755)
+call('mknod-suid', 133, q, 0o104755, 0)
+call('open-old-suid-bits-in-mode', 2, p, 0, 0o4755)
+call('ptrace-me', 101, 0, 0, 0, 0)
+",
+    )
+    .run()
+    .ok();
+    let expected = "
+unshare-user EPERM|clone-user EPERM|unshare-ns EPERM|clone-ns EPERM|unshare-pid EPERM|clone-pid EPERM
+unshare-net EPERM|clone-net EPERM|unshare-ipc EPERM|clone-ipc EPERM|unshare-uts EPERM|clone-uts EPERM
+unshare-cgroup EPERM|clone-cgroup EPERM|unshare-time EPERM
+clone3 ENOSYS|unknown ENOSYS|setns EPERM|mount EPERM|open_tree ENOSYS|bpf EPERM|io_uring ENOSYS
+keyctl ENOSYS|userfaultfd EPERM|perf EPERM|process_vm_readv EPERM|kcmp EPERM|pidfd_getfd EPERM
+by-handle EPERM|openat2 ENOSYS|statmount ENOSYS|persona-query ok|persona-plain ok|persona-exec ENOSYS
+ioctl-tiocsti EPERM|ioctl-tiocsti-high EPERM|ioctl-tioclinux EPERM|ioctl-tioclinux-high EPERM
+ioctl-fionread EFAULT
+socket-0 EAFNOSUPPORT|socket-3 EAFNOSUPPORT|socket-5 EAFNOSUPPORT|socket-9 EAFNOSUPPORT
+socket-f EAFNOSUPPORT|socket-11 EAFNOSUPPORT|socket-1d EAFNOSUPPORT|socket-26 EAFNOSUPPORT
+socket-28 EAFNOSUPPORT|socket-63 EAFNOSUPPORT|socket-100000028 EAFNOSUPPORT
+socket-1 ok|socket-2 ok|socket-a ok|socket-10 ok|netlink-diag EAFNOSUPPORT|socketpair-inet EAFNOSUPPORT
+chmod-suid EPERM|chmod-sgid EPERM|fchmodat-suid EPERM|fchmodat2-suid EPERM|chmod-plain ok
+open-suid EPERM|openat-suid EPERM|creat-suid EPERM|mknod-suid EPERM|open-old-suid-bits-in-mode ok
+ptrace-me ok";
+    let expected: Vec<&str> = expected.split(['|', '\n']).filter(|line| !line.is_empty()).collect();
+    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn other_entries_to_the_kernel_end_the_process() {
+    // getpid by the i386 entry: mov eax, 20; int 0x80; ret.
+    let i386 = "
+import ctypes, mmap
+code=bytes([0xb8,20,0,0,0,0xcd,0x80,0xc3])
+m=mmap.mmap(-1, 4096, prot=mmap.PROT_READ|mmap.PROT_WRITE|mmap.PROT_EXEC)
+m.write(code)
+f=ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(m)))
+print(f())";
+    assert_eq!(Ask::python(i386).run().end, ChildExit::Signal(31));
+    let x32 = "import ctypes; print(ctypes.CDLL(None).syscall(ctypes.c_long(0x40000000|39)))";
+    assert_eq!(Ask::python(x32).run().end, ChildExit::Signal(31));
+}
+
+#[test]
+fn pid_1_shows_nothing_of_itself_and_cannot_be_touched() {
+    let out = Ask::python(
+        r"
+import os, errno, ctypes, signal
+for what in ('mem','environ','maps','stack'):
+    try: data=open('/proc/1/'+what,'rb').read(16); print(what, len(data))
+    except OSError as e: print(what, errno.errorcode[e.errno])
+for what in ('exe','cwd','root','fd/0'):
+    try: print(what, os.readlink('/proc/1/'+what))
+    except OSError as e: print(what, errno.errorcode[e.errno])
+try: print('fds', os.listdir('/proc/1/fd'))
+except OSError as e: print('fds', errno.errorcode[e.errno])
+libc=ctypes.CDLL(None, use_errno=True)
+print('attach', libc.ptrace(16,1,0,0), errno.errorcode[ctypes.get_errno()])
+for s in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGSEGV): os.kill(1, s)
+status=dict(l.split(':',1) for l in open('/proc/1/status').read().splitlines())
+print(status['Seccomp'].strip(), status['NoNewPrivs'].strip(), status['CapEff'].strip(), status['CapBnd'].strip(), status['State'].strip()[0])
+",
+    )
+    .run()
+    .ok();
+    for line in out.lines().take(8) {
+        assert!(line.ends_with("EACCES") || line.ends_with("EPERM") || line.ends_with(" 0"), "{line}");
+    }
+    let rest: Vec<&str> = out.lines().skip(8).collect();
+    assert!(rest[0].ends_with("EACCES"), "{out}");
+    assert_eq!(rest[1], "attach -1 EPERM");
+    assert_eq!(rest[2], "2 1 0000000000000000 0000000000000000 S");
+}
+
+#[test]
+fn pid_1_holds_one_descriptor() {
+    if !support::root() {
+        return;
+    }
+    let made = Ask::new(&["sleep", "100"]).make().unwrap().go().running();
+    let count = std::fs::read_dir(format!("/proc/{}/fd", made.pid)).unwrap().count();
+    assert_eq!(count, 1);
+    let environment = std::fs::read(format!("/proc/{}/environ", made.pid)).unwrap();
+    assert_eq!(environment, b"");
+}
+
+#[test]
+fn orphans_are_reaped_and_end_with_the_command() {
+    let out = Ask::python(
+        r"
+import os, time
+for _ in range(20):
+    if os.fork()==0:
+        if os.fork()==0: time.sleep(0.05); os._exit(0)
+        os._exit(0)
+    os.wait()
+time.sleep(0.5)
+zombies=[p for p in os.listdir('/proc') if p.isdigit() and open(f'/proc/{p}/stat').read().split()[2]=='Z']
+print(len(zombies), len([p for p in os.listdir('/proc') if p.isdigit()]))
+if os.fork()==0:
+    os.setsid()
+    for fd in (0,1,2): os.close(fd)
+    time.sleep(1000)
+",
+    )
+    .run();
+    // `run` has seen that no process was left.
+    assert_eq!(out.ok(), "0 2\n");
+}
+
+#[test]
+fn a_signal_reaches_the_whole_group_of_the_command() {
+    let script = "trap 'echo got; exit 3' TERM; sleep 1000 & echo ready; wait";
+    let mut made = Ask::shell(script).make().unwrap().go().running();
+    std::thread::sleep(Duration::from_millis(300));
+    made.tell(&ToFence::Signal(15));
+    let outcome = made.end();
+    assert_eq!((outcome.end, outcome.out.as_str()), (ChildExit::Code(3), "ready\ngot\n"));
+    let mut made = Ask::new(&["sleep", "1000"]).make().unwrap().go().running();
+    made.tell(&ToFence::Signal(2));
+    assert_eq!(made.end().end, ChildExit::Signal(2));
+}
+
+#[test]
+fn kill_ends_everything_before_and_after_the_start() {
+    let mut made = Ask::new(&["true"]).make().unwrap();
+    made.tell(&ToFence::Kill);
+    assert_eq!(made.end().end, ChildExit::Signal(9));
+    let script = "trap '' TERM INT HUP; setsid sleep 1000 & sleep 1000";
+    let mut made = Ask::shell(script).make().unwrap().go().running();
+    made.tell(&ToFence::Kill);
+    assert_eq!(made.end().end, ChildExit::Signal(9));
+}
+
+#[test]
+fn the_end_of_the_channel_ends_the_box() {
+    for running in [false, true] {
+        let ask = Ask::shell("trap '' TERM INT HUP; setsid sleep 1000 & sleep 1000");
+        let mut made = ask.make().unwrap();
+        if running {
+            made = made.go().running();
+        }
+        assert!(made.left() >= 1);
+        let (other, _) = bailey_channel::Channel::pair().unwrap();
+        drop(std::mem::replace(&mut made.channel, bailey_channel::Channel::new(other)));
+        assert!(made.gone());
+        made.launcher.wait().unwrap();
+        assert_eq!(made.left(), 0);
+    }
+}
+
+#[test]
+fn a_launcher_that_is_killed_takes_its_box_with_it() {
+    for delay in [0, 1, 2, 3, 5, 8] {
+        let mut made =
+            Ask::shell("setsid sleep 1000 & exec sleep 1000").make().unwrap().go();
+        std::thread::sleep(Duration::from_millis(delay));
+        made.launcher.kill().unwrap();
+        assert!(made.gone());
+        made.launcher.wait().unwrap();
+        assert_eq!(made.left(), 0);
+    }
+}
+
+#[test]
+fn a_terminal_is_the_boxs_own_and_controls_it() {
+    let ask = Ask::shell("tty; stty size; sleep 1000").terminal(33, 101);
+    let mut made = ask.make().unwrap().go().running();
+    let mut terminal = made.terminal.take().unwrap();
+    let mut seen = String::new();
+    let mut bytes = [0; 256];
+    while !seen.contains("33 101") {
+        let count = terminal.read(&mut bytes).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    assert!(seen.starts_with("/dev/pts/0\r\n"), "{seen}");
+    terminal.write_all(&[3]).unwrap();
+    assert_eq!(made.end().end, ChildExit::Signal(2));
+}
+
+#[test]
+fn a_terminal_takes_no_typed_characters_from_inside() {
+    let script = r"
+import fcntl, os, errno
+for request in (0x5412, 0x541c, 0x5423):
+    try: fcntl.ioctl(0, request, b'x'); print('typed')
+    except OSError as e: print(errno.errorcode[e.errno])
+print('done')";
+    let mut made = Ask::python(script).terminal(24, 80).make().unwrap().go();
+    let mut terminal = made.terminal.take().unwrap();
+    let mut seen = String::new();
+    let mut bytes = [0; 256];
+    while !seen.contains("done") {
+        let count = terminal.read(&mut bytes).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    assert!(seen.starts_with("EPERM\r\nEPERM\r\nEPERM\r\ndone"), "{seen}");
+    assert_eq!(made.end().end, ChildExit::Code(0));
+}
+
+#[test]
+fn the_network_is_up_and_ends_at_the_tun() {
+    let out = Ask::python(
+        r"
+import socket, struct
+for name in ('route','if_inet6','ipv6_route'): print(name, open('/proc/net/'+name).read().replace('\n','|'))
+print(socket.if_nameindex())
+import fcntl
+s=socket.socket()
+r=fcntl.ioctl(s, 0x8942, b'tun0'.ljust(40,b'\0')); print('queue', struct.unpack_from('i', r, 16)[0])
+r=fcntl.ioctl(s, 0x8921, b'tun0'.ljust(40,b'\0')); print('mtu', struct.unpack_from('i', r, 16)[0])
+a=socket.create_server(('127.0.0.1',0)); b=socket.create_connection(a.getsockname())
+a=socket.create_server(('::1',0), family=socket.AF_INET6); b=socket.create_connection(a.getsockname()[:2])
+for family, target in ((socket.AF_INET,'93.184.216.34'),(socket.AF_INET6,'2606:2800:220:1::1')):
+    u=socket.socket(family, socket.SOCK_DGRAM); u.sendto(b'hello gate', (target, 53)); print(u.getsockname()[0])
+    u.connect((target,53)); print(u.getsockname()[0])
+",
+    );
+    let mut made = out.make().unwrap();
+    let mut tun = made.tun.take().unwrap();
+    let made = made.go();
+    let mut packets = Vec::new();
+    while packets.len() < 2 {
+        let mut packet = vec![0; 70_000];
+        let count = tun.read(&mut packet).unwrap();
+        packet.truncate(count);
+        packets.push(packet);
+    }
+    let out = made.end().ok();
+    // No router solicitation, no multicast report: the first packets are the box's.
+    assert_eq!((packets[0][0] >> 4, packets[1][0] >> 4), (4, 6));
+    assert_eq!(packets[0][12..20], [192, 0, 0, 2, 93, 184, 216, 34]);
+    assert!(packets.iter().all(|packet| packet.ends_with(b"hello gate")));
+    assert!(out.contains("tun0\t00000000\t010000C0\t0003"), "{out}");
+    assert!(out.contains("fd00ba11e70000000000000000000002 02 40 00 02"), "{out}");
+    assert!(!out.contains("fe80"), "{out}");
+    assert!(out.contains("queue 4000") && out.contains("mtu 65520"), "{out}");
+    assert!(out.contains("192.0.0.2") && out.contains("fd00:ba11:e700::2"), "{out}");
+    assert!(out.contains("[(1, 'lo'), (2, 'tun0')]"), "{out}");
+}
+
+#[test]
+fn a_box_that_cannot_be_made_says_which_step_failed() {
+    let mut ask = Ask::new(&["true"]);
+    ask.spec.cwd = b"/nowhere".to_vec();
+    let error = ask.make().err().unwrap();
+    assert_eq!(error.step, "go to the working folder");
+    assert_eq!((error.path.as_deref(), error.errno), (Some(b"/nowhere".as_slice()), 2));
+    let mut ask = Ask::new(&["true"]);
+    ask.spec.uid += 1;
+    assert_eq!(ask.make().err().unwrap().step, "check what was asked");
+}
+
+#[test]
+fn boxes_start_fast() {
+    let mut times: Vec<Duration> = (0..20)
+        .map(|_| {
+            let ask = Ask::new(&["true"]);
+            let start = Instant::now();
+            ask.run();
+            start.elapsed()
+        })
+        .collect();
+    times.sort();
+    eprintln!("start and end of a box: median {:?}", times[times.len() / 2]);
+}

@@ -1,0 +1,91 @@
+//! The words between the node and one box's gate, one frame each way a value.
+//!
+//! The node holds the other end of the gate's standard input. Which box a
+//! message belongs to is the channel it came by, never a field. An end of file
+//! is the node gone: the gate ends at once.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bailey_model::{FlowEnded, FlowOpened, FlowRefused, NameAsked, Reach, Transport};
+use serde::{Deserialize, Serialize};
+
+/// From the node to the gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToGate {
+    /// The first message, with one descriptor: the TUN.
+    Start(GateConfig),
+    /// The entry of this ticket stands in the journal: dial, or ask upstream.
+    Committed {
+        /// The ticket of the event.
+        ticket: u64,
+    },
+    /// The store cannot take the entry: refuse
+    /// ([`StoreUnavailable`](bailey_model::Refusal::StoreUnavailable)).
+    Refused {
+        /// The ticket of the event.
+        ticket: u64,
+    },
+    /// What the gate cannot read by itself has changed.
+    Facts(HostFacts),
+    /// Reset every flow and answer [`FromGate::Stopped`].
+    Stop,
+}
+
+/// What a gate needs to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateConfig {
+    /// What the box may dial.
+    pub reach: Reach,
+    /// What the gate cannot read by itself.
+    pub facts: HostFacts,
+    /// 32 bytes of the operating system's entropy, for sequence numbers, ports
+    /// and question ids.
+    pub seed: [u8; 32],
+}
+
+/// What the gate cannot read once it is confined; the node follows the files.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// The node's name servers, in order (resolv.conf(5)).
+    pub resolvers: Vec<SocketAddr>,
+    /// The node's search list (resolv.conf(5)), for names of one label.
+    pub search: Vec<String>,
+    /// The node's hosts file (hosts(5)).
+    pub hosts: Vec<(IpAddr, Vec<String>)>,
+    /// The node's own listeners, which no word grants.
+    pub node_listeners: Vec<(Transport, SocketAddr)>,
+}
+
+/// From the gate to the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromGate {
+    /// The TUN is read, addresses and routes are known, the gate is confined.
+    Ready,
+    /// Something to enter.
+    Event {
+        /// Set where something waits for [`ToGate::Committed`] or
+        /// [`ToGate::Refused`]: a dial, or a question.
+        ticket: Option<u64>,
+        /// What happened.
+        event: GateEvent,
+    },
+    /// Every flow is reset.
+    Stopped {
+        /// How many there were, those being dialled included.
+        flows_reset: u32,
+    },
+}
+
+/// What a gate has to tell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GateEvent {
+    /// An allowed flow, before its dial; always with a ticket.
+    FlowOpened(FlowOpened),
+    /// A refused flow or name.
+    FlowRefused(FlowRefused),
+    /// The end of an allowed flow.
+    FlowEnded(FlowEnded),
+    /// A name in reach. With a ticket before it is asked upstream; without one
+    /// when it closes the 10 s of equal ones with their count.
+    NameAsked(NameAsked),
+}

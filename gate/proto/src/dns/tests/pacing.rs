@@ -1,0 +1,296 @@
+//! Entries, rates, silence and failure.
+
+use super::*;
+
+#[test]
+fn equal_questions_within_ten_seconds_are_one_entry_and_a_count() {
+    let mut bench = Bench::new("internet");
+    for _ in 0..4 {
+        bench.query("shop.example", RecordType::A);
+    }
+    bench.query("shop.example", RecordType::AAAA);
+    let asks = bench.asks();
+    let asked: Vec<_> = asks
+        .iter()
+        .map(|(_, entry)| (entry.qtype, entry.count))
+        .collect();
+    assert_eq!(asked, [(1, 1), (28, 1)]);
+    assert!(
+        bench.exchanges().is_empty(),
+        "equal ones wait for the same entry"
+    );
+    bench
+        .dns
+        .handle_committed(bench.now, asks[0].0, &bench.policy);
+    bench.drain();
+    assert_eq!(bench.exchanges().len(), 4);
+    // Entered already: at once.
+    bench.query("shop.example", RecordType::A);
+    assert!(bench.asks().is_empty());
+    assert_eq!(bench.exchanges().len(), 1);
+    bench.wait(SECOND * 10);
+    let counts = bench.counts();
+    assert_eq!(
+        counts,
+        [NameAsked {
+            host: host("shop.example"),
+            qtype: 1,
+            count: 4
+        }]
+    );
+    bench.query("shop.example", RecordType::A);
+    assert_eq!(bench.asks().len(), 1);
+}
+
+#[test]
+fn without_its_entry_nothing_is_asked_and_the_name_fails() {
+    let mut bench = Bench::new("internet");
+    bench.query("shop.example", RecordType::A);
+    bench.query("shop.example", RecordType::A);
+    let (id, _) = bench.asks().remove(0);
+    bench.dns.handle_refused(bench.now, id);
+    bench.drain();
+    let replies = bench.replies();
+    assert_eq!(replies.len(), 2);
+    assert!(
+        replies
+            .iter()
+            .all(|reply| reply.metadata.response_code == ResponseCode::ServFail)
+    );
+    assert!(bench.exchanges().is_empty());
+    let refusals = bench.refusals();
+    assert_eq!(refusals.len(), 1);
+    assert_eq!(refusals[0].refusal, Refusal::StoreUnavailable);
+    // The next one is entered anew.
+    bench.query("shop.example", RecordType::A);
+    assert_eq!(bench.asks().len(), 1);
+}
+
+#[test]
+fn an_entry_committed_too_late_asks_nothing() {
+    let mut bench = Bench::new("internet");
+    bench.query("shop.example", RecordType::A);
+    let (id, _) = bench.asks().remove(0);
+    bench.wait(ANSWER_WITHIN);
+    assert_eq!(bench.reply().metadata.response_code, ResponseCode::ServFail);
+    bench.dns.handle_committed(bench.now, id, &bench.policy);
+    bench.drain();
+    assert!(bench.exchanges().is_empty());
+    // Entered within the window: the next one goes at once.
+    bench.query("shop.example", RecordType::A);
+    assert_eq!(bench.exchanges().len(), 1);
+}
+
+#[test]
+fn a_name_that_left_the_reach_before_its_entry_stood_is_not_asked() {
+    let mut bench = Bench::new("internet");
+    bench.query("shop.example", RecordType::A);
+    bench.policy.reach = "other.example".parse().unwrap();
+    bench.commit_all();
+    assert!(bench.exchanges().is_empty());
+    assert!(is_nxdomain(&bench.reply()));
+    assert_eq!(bench.refusals().len(), 1);
+}
+
+#[test]
+fn an_answer_is_judged_by_the_policy_of_its_moment() {
+    let mut bench = Bench::new("internet");
+    bench.query("shop.example", RecordType::A);
+    bench.commit_all();
+    let (id, server, _, asked) = bench.exchanges().remove(0);
+    bench
+        .policy
+        .addrs
+        .own
+        .push("93.184.216.34".parse().unwrap());
+    bench.answer(
+        id,
+        server,
+        &with(&asked, &[addr_record("shop.example", "93.184.216.34")]),
+    );
+    assert!(is_nodata(&bench.reply()));
+}
+
+#[test]
+fn silent_resolvers_are_tried_in_turn_and_end_in_servfail_within_four_seconds() {
+    let mut bench = Bench::new("internet");
+    bench.query("shop.example", RecordType::A);
+    bench.commit_all();
+    let start = bench.now;
+    let mut servers = Vec::new();
+    let mut exchanges = Vec::new();
+    while bench.dns.questions() > 0 {
+        for (id, server, _, _) in bench.exchanges() {
+            servers.push(server);
+            exchanges.push(id);
+        }
+        bench.now = bench.dns.poll_timeout().unwrap().max(bench.now);
+        bench.dns.handle_timeout(bench.now);
+        bench.drain();
+    }
+    assert_eq!(
+        servers,
+        [resolver(1), resolver(2), resolver(1), resolver(2)]
+    );
+    assert!(bench.now - start < SECOND * 4);
+    let reply = bench.reply();
+    assert_eq!(reply.metadata.response_code, ResponseCode::ServFail);
+    assert_eq!(extended(&reply).unwrap().0, 22);
+    assert_eq!(bench.cancels(), exchanges);
+}
+
+#[test]
+fn a_late_answer_of_the_first_resolver_still_counts() {
+    let mut bench = Bench::new("internet");
+    bench.query("shop.example", RecordType::A);
+    bench.commit_all();
+    let (id, server, _, asked) = bench.exchanges().remove(0);
+    bench.wait(SECOND);
+    assert_eq!(bench.exchanges()[0].1, resolver(2));
+    bench.answer(
+        id,
+        server,
+        &with(&asked, &[addr_record("shop.example", "93.184.216.34")]),
+    );
+    assert_eq!(addrs(&bench.reply()), ["93.184.216.34"]);
+    assert_eq!(bench.cancels().len(), 2);
+}
+
+#[test]
+fn a_resolver_that_fails_is_passed_over_at_once() {
+    for code in [
+        ResponseCode::ServFail,
+        ResponseCode::Refused,
+        ResponseCode::FormErr,
+    ] {
+        let mut bench = Bench::new("internet");
+        bench.query("shop.example", RecordType::A);
+        bench.commit_all();
+        let (id, server, _, asked) = bench.exchanges().remove(0);
+        let mut failed = answer_to(&asked);
+        failed.metadata.response_code = code;
+        bench.answer(id, server, &failed);
+        assert_eq!(bench.exchanges()[0].1, resolver(2));
+    }
+}
+
+#[test]
+fn when_no_resolver_can_be_reached_the_name_fails_at_once() {
+    let mut bench = Bench::new("internet");
+    bench.query("shop.example", RecordType::A);
+    bench.commit_all();
+    let mut tries = 0;
+    while let Some((id, ..)) = bench.exchanges().pop() {
+        tries += 1;
+        bench.dns.handle_unreachable(bench.now, id);
+        bench.drain();
+    }
+    assert_eq!(tries, 4);
+    let reply = bench.reply();
+    assert_eq!(reply.metadata.response_code, ResponseCode::ServFail);
+    assert_eq!(extended(&reply).unwrap().0, 22);
+    // And where the node has none, nothing is entered either.
+    bench.dns.set_facts(DnsFacts::default());
+    bench.query("shop.example", RecordType::A);
+    assert_eq!(bench.reply().metadata.response_code, ResponseCode::ServFail);
+    assert!(bench.asks().is_empty());
+}
+
+#[test]
+fn the_second_round_is_without_edns() {
+    let mut bench = Bench::new("internet");
+    bench.query("shop.example", RecordType::A);
+    bench.commit_all();
+    let mut edns = Vec::new();
+    while let Some((id, _, _, asked)) = bench.exchanges().pop() {
+        edns.push(asked.edns.is_some());
+        bench.dns.handle_unreachable(bench.now, id);
+        bench.drain();
+    }
+    assert_eq!(edns, [true, true, false, false]);
+}
+
+#[test]
+fn past_fifty_questions_a_second_a_box_gets_servfail_and_one_entry() {
+    for reach in ["internet", "nothing"] {
+        let mut bench = Bench::new(reach);
+        for number in 0..80 {
+            bench.query(&format!("n{number}.example"), RecordType::A);
+        }
+        let failed = bench
+            .replies()
+            .iter()
+            .filter(|reply| reply.metadata.response_code == ResponseCode::ServFail)
+            .count();
+        assert_eq!(failed, 30);
+        let refusals = bench.refusals();
+        let limits: Vec<_> = refusals
+            .iter()
+            .filter(|refused| refused.refusal == Refusal::Limit)
+            .collect();
+        assert_eq!(limits.len(), 1);
+        assert_eq!((limits[0].count, &limits[0].host), (1, &None));
+        assert_eq!(bench.asks().len() + refusals.len() - 1, 50);
+        bench.wait(SECOND);
+        for number in 0..50 {
+            bench.query(&format!("m{number}.example"), RecordType::A);
+        }
+        let refusals = bench.refusals();
+        assert!(
+            refusals
+                .iter()
+                .all(|refused| refused.refusal != Refusal::Limit)
+        );
+    }
+}
+
+#[test]
+fn what_is_answered_here_does_not_count_against_the_rate() {
+    let mut bench = Bench::new("local");
+    for _ in 0..200 {
+        bench.query("localhost", RecordType::A);
+        bench.query("nas.home", RecordType::A);
+    }
+    assert!(bench.replies().iter().all(|reply| addrs(reply).len() == 1));
+}
+
+#[test]
+fn the_same_message_again_is_answered_once() {
+    let mut bench = Bench::new("internet");
+    let bytes = question(7, "shop.example", RecordType::A, None);
+    bench.send(Transport::Udp, &bytes);
+    bench.send(Transport::Udp, &bytes);
+    assert_eq!(bench.dns.questions(), 1);
+}
+
+#[test]
+fn questions_at_once_are_bounded() {
+    let mut bench = Bench::new("internet");
+    for number in 0..MAX_QUESTIONS + 10 {
+        bench.now += Duration::from_millis(1);
+        bench.dns.level_at = Now::ZERO;
+        bench.query(&format!("n{number}.example"), RecordType::A);
+        bench.commit_all();
+    }
+    assert_eq!(bench.dns.questions(), MAX_QUESTIONS);
+    assert_eq!(bench.replies().len(), 10);
+}
+
+#[test]
+fn closing_tells_every_count_and_answers_nothing_more() {
+    let mut bench = Bench::new("shop.example");
+    bench.query("shop.example", RecordType::A);
+    bench.query("shop.example", RecordType::A);
+    bench.query("evil.example", RecordType::A);
+    bench.query("evil.example", RecordType::A);
+    bench.commit_all();
+    let open = bench.exchanges().len();
+    bench.out.clear();
+    bench.dns.close();
+    bench.drain();
+    assert_eq!(bench.cancels().len(), open);
+    assert_eq!(bench.counts()[0].count, 1);
+    assert_eq!(bench.refusals()[0].count, 1);
+    assert!(bench.out.is_empty());
+    assert_eq!(bench.dns.poll_timeout(), None);
+}

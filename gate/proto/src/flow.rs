@@ -1,0 +1,171 @@
+//! What the gate and its shell say to each other, and the gate's bounds.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bailey_model::{FlowId, Transport};
+
+use crate::dns::ExchangeId;
+
+/// Most TCP flows of one box, parked and dialling ones included. Each costs a
+/// descriptor of the gate.
+pub const MAX_TCP_FLOWS: usize = 10_000;
+/// Most TCP flows that wait for their entry or their dial. Far above what a
+/// browser opens at once, far below what would fill the node's ports.
+pub const MAX_PENDING_TCP: usize = 1024;
+/// Most TCP connections to the gate's DNS.
+pub const MAX_DNS_TCP: usize = 64;
+/// Most ports of the box with a UDP socket outside: less than a tenth of the
+/// node's ephemeral ports.
+pub const MAX_UDP_PORTS: usize = 1024;
+/// Most UDP flows (a port of the box and one far end).
+pub const MAX_UDP_FLOWS: usize = 4096;
+/// Most UDP flows that wait for their entry.
+pub const MAX_PENDING_UDP: usize = 512;
+/// Most datagrams that wait with one UDP flow for its entry.
+pub const MAX_WAITING_DATAGRAMS: usize = 8;
+/// Most bytes of datagrams that wait for entries, over all flows.
+pub const MAX_WAITING_BYTES: usize = 4 << 20;
+/// Most kinds of refusals that are counted apart within 10 s.
+pub const MAX_REFUSAL_KINDS: usize = 1024;
+/// Most events that wait for the node; from there on new flows are refused.
+pub const MAX_EVENTS: usize = 8192;
+/// Refusals a second that get entries of their own, and how many may come at
+/// once; the others are one entry with a count.
+pub const REFUSALS_PER_SECOND: u32 = 200;
+/// See [`REFUSALS_PER_SECOND`].
+pub const REFUSALS_BURST: u32 = 1000;
+/// Most closed flows whose last segments are still answered.
+pub const MAX_TOMBSTONES: usize = 4096;
+/// How long a closed flow's last segments are still answered.
+pub const TOMBSTONE: Duration = Duration::from_secs(2);
+
+/// How long a dial may take. The box's kernel sends its SYN again for a minute
+/// or two; a far end that answers at all does so within the first repeats.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the box's end of a handshake may stay half open.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// After a SYN, the box has given up if no further one came within twice the
+/// last interval and this.
+pub const SYN_SILENCE: Duration = Duration::from_millis(2500);
+/// How long an entry may take before its flow is refused.
+pub const ENTRY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection to the gate's DNS may be silent.
+pub const DNS_TCP_IDLE: Duration = Duration::from_secs(10);
+/// How long a UDP flow of one datagram is kept.
+pub const UDP_SINGLE: Duration = Duration::from_secs(30);
+/// How long any other UDP flow may be silent (RFC 4787 §4.3: at least 120 s).
+pub const UDP_IDLE: Duration = Duration::from_secs(180);
+
+/// A port of the box that has a UDP socket outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UdpPort(pub u64);
+
+/// Where the gate's packets and datagrams go. What it cannot take is lost, as
+/// on any wire.
+pub trait Outlet {
+    /// A packet to the box.
+    fn packet(&mut self, packet: &[u8]);
+
+    /// A datagram from the outer socket of a port, made at its first one.
+    ///
+    /// # Errors
+    /// Why the socket cannot be made or cannot send there.
+    fn datagram(&mut self, port: UdpPort, to: SocketAddr, data: &[u8]) -> Result<(), SendFault>;
+}
+
+/// Why a datagram could not be sent. One that the kernel merely had no room
+/// for is not a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendFault {
+    /// No socket: the gate is out of descriptors or ports.
+    NoSocket,
+    /// No route to the network.
+    NetworkUnreachable,
+    /// No way to the host, or the kernel refuses to send there.
+    HostUnreachable,
+    /// An earlier datagram met a closed port.
+    PortUnreachable,
+}
+
+/// A connected socket outside, without waiting.
+pub trait HostStream {
+    /// Reads what is there.
+    fn read(&mut self, into: &mut [u8]) -> StreamIo;
+    /// Writes what fits.
+    fn write(&mut self, from: &[u8]) -> StreamIo;
+    /// Sends FIN; reading goes on.
+    fn finish(&mut self);
+}
+
+/// What came of reading or writing a [`HostStream`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamIo {
+    /// So many bytes moved; never 0 for a buffer that is not empty.
+    Moved(usize),
+    /// Nothing until the socket says that it is ready again.
+    Blocked,
+    /// The far end closed its direction.
+    Ended,
+    /// The connection is broken: reset, or given up by the kernel.
+    Broken,
+}
+
+/// A dial's ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dialled {
+    /// The node's own end.
+    pub local: SocketAddr,
+    /// The far end as the socket has it.
+    pub peer: SocketAddr,
+}
+
+/// How a dial failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DialFault {
+    /// The far end answered with a reset.
+    Refused,
+    /// No route to the network.
+    NetworkUnreachable,
+    /// No way to the host, or the kernel refuses to dial it.
+    HostUnreachable,
+    /// No answer.
+    TimedOut,
+    /// The gate is out of descriptors or ports.
+    NoSocket,
+}
+
+/// What the shell has to do for the gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Dial, and tell by `handle_dialled`.
+    Dial {
+        /// The flow.
+        flow: FlowId,
+        /// The judged address, dialled by number.
+        dst: SocketAddr,
+    },
+    /// Close a flow's socket, dialled or being dialled.
+    Close {
+        /// The flow.
+        flow: FlowId,
+        /// With a reset (`SO_LINGER` of 0), not with FIN.
+        reset: bool,
+    },
+    /// Close a port's UDP socket, if it was made.
+    CloseUdp(UdpPort),
+    /// Put a message to a resolver from a socket of its own, then tell by
+    /// `handle_upstream` or `handle_upstream_failed`.
+    Upstream {
+        /// The exchange.
+        id: ExchangeId,
+        /// The resolver.
+        server: SocketAddr,
+        /// Over what; TCP takes two length octets before it.
+        over: Transport,
+        /// The message.
+        bytes: Vec<u8>,
+    },
+    /// Close an exchange's socket.
+    CancelUpstream(ExchangeId),
+}

@@ -1,0 +1,231 @@
+//! What TCP, UDP and DNS share: the verdict, numbers, the way to the node.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use bailey_model::{
+    EndReason, FiveTuple, FlowEnded, FlowId, FlowOpened, Granted, Host, Proto, Refusal, Transport,
+    Verdict,
+};
+
+use crate::Now;
+use crate::channel::GateEvent;
+use crate::dns::AskId;
+use crate::flow::{Action, Outlet};
+use crate::flow_tell::{Refused, Told};
+use crate::names::NameTable;
+use crate::packet::{self, Segment, Unreachable};
+use crate::policy::{Decision, Policy};
+
+/// The two ends of a flow as the box sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ends {
+    pub(crate) src: SocketAddr,
+    pub(crate) dst: SocketAddr,
+}
+
+/// What waits for a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    Tcp(FlowId),
+    Udp(FlowId),
+    /// A question, by the DNS machine's own number.
+    Dns(AskId),
+}
+
+/// What a flow's verdict rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Basis {
+    pub(crate) host: Option<Host>,
+    pub(crate) generation: u64,
+}
+
+/// A flow's end, as its table knows it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct End {
+    pub(crate) flow: FlowId,
+    pub(crate) opened: Now,
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) reason: EndReason,
+    pub(crate) outer_src: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) policy: Policy,
+    pub(crate) names: NameTable,
+    pub(crate) told: Told,
+    pub(crate) actions: VecDeque<Action>,
+    pub(crate) stopping: bool,
+    tickets: HashMap<u64, Waits>,
+    next_ticket: u64,
+    next_flow: u64,
+    random: u64,
+    reply: Vec<u8>,
+}
+
+impl Common {
+    pub(crate) fn new(now: Now, policy: Policy, seed: u64) -> Self {
+        Self {
+            policy,
+            names: NameTable::new(),
+            told: Told::new(now),
+            actions: VecDeque::new(),
+            stopping: false,
+            tickets: HashMap::new(),
+            next_ticket: 1,
+            next_flow: 1,
+            random: seed,
+            reply: Vec::new(),
+        }
+    }
+
+    pub(crate) fn decide(&self, now: Now, over: Transport, dst: SocketAddr) -> Decision {
+        self.policy.decide(over, dst, self.names.names(now, dst.ip()))
+    }
+
+    /// Why nothing new may begin at all, if so.
+    pub(crate) fn closed(&self) -> Option<Refusal> {
+        if self.stopping {
+            Some(Refusal::BoxStopping)
+        } else if !self.told.has_room() {
+            Some(Refusal::Limit)
+        } else {
+            None
+        }
+    }
+
+    /// A number for an interface's own randomness (SplitMix64). It only has to
+    /// differ from flow to flow: nobody but the box and the gate is on that wire.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn ticket(&mut self, waits: impl FnOnce(u64) -> Waits) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let waits = waits(ticket);
+        self.tickets.insert(ticket, waits);
+        ticket
+    }
+
+    pub(crate) fn take_ticket(&mut self, ticket: u64) -> Option<Waits> {
+        self.tickets.remove(&ticket)
+    }
+
+    /// Opens a flow: its number, and the ticket of its entry.
+    pub(crate) fn open(
+        &mut self,
+        proto: Proto,
+        ends: Ends,
+        decision: Decision,
+        granted: Granted,
+        waits: impl FnOnce(FlowId) -> Waits,
+    ) -> (FlowId, u64) {
+        let flow = FlowId(self.next_flow);
+        self.next_flow += 1;
+        let ticket = self.ticket(|_| waits(flow));
+        let opened = FlowOpened {
+            flow,
+            tuple: FiveTuple { proto, src: ends.src, dst: ends.dst },
+            host: decision.host,
+            host_from: decision.host_from,
+            class: decision.class,
+            granted,
+        };
+        self.told.push(Some(ticket), GateEvent::FlowOpened(opened));
+        (flow, ticket)
+    }
+
+    pub(crate) fn ended(&mut self, now: Now, end: End) {
+        let took = now.saturating_sub(end.opened).as_micros();
+        self.told.push(
+            None,
+            GateEvent::FlowEnded(FlowEnded {
+                flow: end.flow,
+                bytes_out: end.bytes_out,
+                bytes_in: end.bytes_in,
+                duration_us: u64::try_from(took).unwrap_or(u64::MAX),
+                end: end.reason,
+                outer_src: end.outer_src,
+            }),
+        );
+    }
+
+    /// Tells that a dial was refused, with what the decision knows of it.
+    pub(crate) fn refuse(&mut self, now: Now, proto: Proto, ends: Ends, of: Decision, why: Refusal) {
+        let refused = Refused {
+            proto,
+            src: Some(ends.src),
+            dst: Some(ends.dst),
+            host: of.host,
+            class: Some(of.class),
+            refusal: why,
+        };
+        self.told.refused(now, refused);
+    }
+
+    /// Judges a flow's verdict again where what it rested on has changed since.
+    /// The name that it was opened for still counts: a name's time may run
+    /// out, but never ends a flow.
+    pub(crate) fn stands(
+        &self,
+        over: Transport,
+        dst: SocketAddr,
+        basis: &mut Basis,
+    ) -> Result<(), (Decision, Refusal)> {
+        if basis.generation == self.policy.generation {
+            return Ok(());
+        }
+        let decision = self.policy.decide(over, dst, basis.host.as_ref());
+        match decision.verdict {
+            Verdict::Allow(_) => {
+                basis.generation = self.policy.generation;
+                Ok(())
+            }
+            Verdict::Refuse(refusal) => Err((decision, refusal)),
+        }
+    }
+
+    pub(crate) fn reset(&mut self, ends: Ends, to: Segment, out: &mut dyn Outlet) {
+        if packet::write_reset(&mut self.reply, ends.dst, ends.src, to) {
+            out.packet(&self.reply);
+        }
+    }
+
+    pub(crate) fn acknowledge(&mut self, ends: Ends, to: Segment, out: &mut dyn Outlet) {
+        let next = to.seq.wrapping_add(to.len);
+        if packet::write_tcp(&mut self.reply, ends.dst, ends.src, to.ack, next, packet::flag::ACK) {
+            out.packet(&self.reply);
+        }
+    }
+
+    pub(crate) fn datagram_in(&mut self, from: SocketAddr, to: SocketAddr, data: &[u8], out: &mut dyn Outlet) -> bool {
+        let written = packet::write_udp(&mut self.reply, from, to, data);
+        if written {
+            out.packet(&self.reply);
+        }
+        written
+    }
+
+    /// Answers a packet with an ICMP error from the address that it was for.
+    pub(crate) fn unreachable(&mut self, ends: Ends, why: Unreachable, about: &[u8], out: &mut dyn Outlet) {
+        use bailey_model::link::{GATE_V4, GATE_V6};
+        use std::net::IpAddr;
+        // An error from a group or from nowhere would be thrown away.
+        let from = match ends.dst.ip() {
+            IpAddr::V4(ip) if ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified() => {
+                IpAddr::V4(GATE_V4)
+            }
+            IpAddr::V6(ip) if ip.is_multicast() || ip.is_unspecified() => IpAddr::V6(GATE_V6),
+            ip => ip,
+        };
+        if packet::write_unreachable(&mut self.reply, from, ends.src.ip(), why, about) {
+            out.packet(&self.reply);
+        }
+    }
+}

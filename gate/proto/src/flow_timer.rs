@@ -1,0 +1,113 @@
+//! Deadlines of flows: a heap with at most a few stale entries a flow, so that
+//! the cost of a packet does not grow with the number of flows.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::Now;
+
+/// A flow's place in the heap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    /// When it is due; it may have moved later since it was put in the heap.
+    due: Option<Now>,
+    /// The heap's earliest live entry for it.
+    queued: Option<Now>,
+}
+
+/// The heap. Keys of flows that are gone are ignored when they come up.
+#[derive(Debug)]
+pub(crate) struct Timers<K> {
+    heap: BinaryHeap<Reverse<(Now, K)>>,
+}
+
+impl<K: Ord + Copy> Timers<K> {
+    pub(crate) fn new() -> Self {
+        Self { heap: BinaryHeap::new() }
+    }
+
+    /// Sets when a flow is due. Moving it later costs nothing.
+    pub(crate) fn set(&mut self, key: K, alarm: &mut Alarm, due: Option<Now>) {
+        alarm.due = due;
+        if let Some(due) = due
+            && alarm.queued.is_none_or(|queued| due < queued)
+        {
+            alarm.queued = Some(due);
+            self.heap.push(Reverse((due, key)));
+        }
+    }
+
+    /// When to look again; perhaps too early, never too late.
+    pub(crate) fn next(&self) -> Option<Now> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Takes the next key whose queued time has come.
+    pub(crate) fn pop(&mut self, now: Now) -> Option<(Now, K)> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(entry)| entry)
+    }
+
+    /// Whether a key that came up at `at` is really due; puts it back if its
+    /// time has moved.
+    pub(crate) fn fires(&mut self, now: Now, at: Now, key: K, alarm: &mut Alarm) -> bool {
+        if alarm.queued != Some(at) {
+            return false;
+        }
+        alarm.queued = None;
+        match alarm.due {
+            Some(due) if due <= now => {
+                alarm.due = None;
+                true
+            }
+            due => {
+                self.set(key, alarm, due);
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(ms: u64) -> Now {
+        Duration::from_millis(ms)
+    }
+
+    fn fired(timers: &mut Timers<u8>, now: Now, alarm: &mut Alarm) -> u32 {
+        let mut count = 0;
+        while let Some((at, key)) = timers.pop(now) {
+            count += u32::from(timers.fires(now, at, key, alarm));
+        }
+        count
+    }
+
+    #[test]
+    fn a_deadline_fires_once_and_only_at_its_latest_setting() {
+        let (mut timers, mut alarm) = (Timers::new(), Alarm::default());
+        timers.set(1, &mut alarm, Some(at(10)));
+        timers.set(1, &mut alarm, Some(at(30)));
+        assert_eq!(fired(&mut timers, at(10), &mut alarm), 0);
+        timers.set(1, &mut alarm, Some(at(20)));
+        assert_eq!(fired(&mut timers, at(25), &mut alarm), 1);
+        assert_eq!(fired(&mut timers, at(1000), &mut alarm), 0);
+        timers.set(1, &mut alarm, Some(at(2000)));
+        timers.set(1, &mut alarm, None);
+        assert_eq!(fired(&mut timers, at(3000), &mut alarm), 0);
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn moving_a_deadline_later_does_not_grow_the_heap() {
+        let (mut timers, mut alarm) = (Timers::new(), Alarm::default());
+        for ms in 0..10_000 {
+            timers.set(1, &mut alarm, Some(at(ms)));
+        }
+        assert_eq!(timers.heap.len(), 1);
+    }
+}

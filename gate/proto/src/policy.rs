@@ -1,0 +1,242 @@
+//! Policy: one function judges an address, for the DNS filter and for the dial.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bailey_model::{
+    AddrClass, Granted, Host, HostFrom, HostPattern, Reach, ReachTerm, Refusal, Transport, Verdict,
+};
+
+use crate::addr::{NodeAddrs, classify, classify_end, in_prefix, unmapped};
+
+/// What a box may dial, and what the node's addresses are at this moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The box's reach.
+    pub reach: Reach,
+    /// The node's own addresses and networks.
+    pub addrs: NodeAddrs,
+    /// Where the node itself listens; class `Node`, granted by no word.
+    pub listeners: Vec<(Transport, SocketAddr)>,
+    /// Counts up whenever any of the above changes: a verdict of an older
+    /// generation is judged again before it is relied on.
+    pub generation: u64,
+}
+
+/// What was decided for one dial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// Granted or refused, and why.
+    pub verdict: Verdict,
+    /// Class of the dialled address.
+    pub class: AddrClass,
+    /// The name that granted it; else the newest name that led to the address.
+    pub host: Option<Host>,
+    /// Where the name comes from.
+    pub host_from: HostFrom,
+}
+
+/// Whether a name may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameReach {
+    /// It may.
+    Inside,
+    /// It may not, but a granted name lies below it, so it must not be said not
+    /// to exist (RFC 8020 would cut the granted name off).
+    Ancestor,
+    /// It may not.
+    Outside,
+}
+
+/// What a judgement is about: a dial, or an answer that may lead to some dial.
+#[derive(Clone, Copy)]
+enum End {
+    Dial(Transport, u16),
+    AnyPort,
+}
+
+impl Policy {
+    /// Judges a dial of `dst`. `names` are those that the gate's DNS gave this
+    /// box for the address, newest first ([`crate::NameTable::names`]).
+    pub fn decide<'a>(
+        &self,
+        transport: Transport,
+        dst: SocketAddr,
+        names: impl IntoIterator<Item = &'a Host>,
+    ) -> Decision {
+        let names: Vec<&Host> = names.into_iter().collect();
+        let class = classify_end(transport, dst, &self.addrs, &self.listeners);
+        let judged = self.judge(class, dst.ip(), End::Dial(transport, dst.port()), &names);
+        let (verdict, by_name) = match judged {
+            Ok((term, name)) => (Verdict::Allow(Granted(term.to_string())), name),
+            Err(refusal) => (Verdict::Refuse(refusal), None),
+        };
+        let host = by_name.or_else(|| names.first().copied()).cloned();
+        let host_from = if host.is_some() {
+            HostFrom::Dns
+        } else {
+            HostFrom::None
+        };
+        Decision {
+            verdict,
+            class,
+            host,
+            host_from,
+        }
+    }
+
+    /// Judges an address in an answer for `name`: `Ok` if some dial of it would
+    /// be granted to a box that was given it for that name, else its class.
+    ///
+    /// # Errors
+    /// The class of an address that must be withheld.
+    pub fn judge_answer(&self, name: &Host, addr: IpAddr) -> Result<AddrClass, AddrClass> {
+        let class = classify(addr, &self.addrs);
+        match self.judge(class, addr, End::AnyPort, &[name]) {
+            Ok(_) => Ok(class),
+            Err(_) => Err(class),
+        }
+    }
+
+    fn judge<'p, 'n>(
+        &'p self,
+        class: AddrClass,
+        addr: IpAddr,
+        end: End,
+        names: &[&'n Host],
+    ) -> Result<(&'p ReachTerm, Option<&'n Host>), Refusal> {
+        match class {
+            AddrClass::Internet | AddrClass::Local => {}
+            AddrClass::Multicast => return Err(Refusal::Multicast),
+            AddrClass::Loopback
+            | AddrClass::Node
+            | AddrClass::Metadata
+            | AddrClass::Reserved
+            | AddrClass::Gate => return Err(Refusal::OutsideReach),
+        }
+        self.reach
+            .terms()
+            .iter()
+            .find_map(|term| grants(term, class, addr, end, names).map(|by_name| (term, by_name)))
+            .ok_or(Refusal::OutsideReach)
+    }
+
+    /// Whether a name may be asked for, by its text alone. `search` is the
+    /// node's search list: with `local`, names in it are in reach.
+    #[must_use]
+    pub fn name_reach(&self, name: &Host, search: &[Host]) -> NameReach {
+        let mut ancestor = false;
+        for term in self.reach.terms() {
+            match term {
+                ReachTerm::Internet => return NameReach::Inside,
+                ReachTerm::Local if is_local_name(name, search) => return NameReach::Inside,
+                ReachTerm::Name(pattern, _) if pattern_grants(pattern, name) => {
+                    return NameReach::Inside;
+                }
+                ReachTerm::Name(pattern, _) => ancestor |= is_ancestor_of(name, pattern),
+                ReachTerm::Local | ReachTerm::Prefix { .. } => {}
+            }
+        }
+        if ancestor {
+            NameReach::Ancestor
+        } else {
+            NameReach::Outside
+        }
+    }
+
+    /// Whether a granted name lies properly below this one.
+    #[must_use]
+    pub fn grants_below(&self, name: &Host) -> bool {
+        self.reach.terms().iter().any(|term| match term {
+            ReachTerm::Name(pattern, _) => is_ancestor_of(name, pattern),
+            ReachTerm::Internet | ReachTerm::Local | ReachTerm::Prefix { .. } => false,
+        })
+    }
+
+    /// Whether the reach holds `local`.
+    #[must_use]
+    pub fn has_local(&self) -> bool {
+        self.reach.terms().contains(&ReachTerm::Local)
+    }
+}
+
+/// Whether one term grants it; `Some(Some(name))` if by a name.
+fn grants<'n>(
+    term: &ReachTerm,
+    class: AddrClass,
+    addr: IpAddr,
+    end: End,
+    names: &[&'n Host],
+) -> Option<Option<&'n Host>> {
+    let port = |ports: &bailey_model::PortSet| match end {
+        End::Dial(transport, port) => ports.contains(transport, port),
+        End::AnyPort => true,
+    };
+    match term {
+        ReachTerm::Internet => (class == AddrClass::Internet).then_some(None),
+        ReachTerm::Local => (class == AddrClass::Local).then_some(None),
+        ReachTerm::Prefix {
+            addr: prefix,
+            len,
+            ports,
+        } => {
+            let within = in_prefix(addr, *prefix, *len) || in_prefix(unmapped(addr), *prefix, *len);
+            (within && port(ports)).then_some(None)
+        }
+        // A name opens public addresses only: what its owner answers must not
+        // reach the node's networks. `local` or a prefix opens those by itself.
+        ReachTerm::Name(pattern, ports) => {
+            let by = names
+                .iter()
+                .copied()
+                .find(|name| pattern_grants(pattern, name));
+            by.filter(|_| class == AddrClass::Internet && port(ports))
+                .map(Some)
+        }
+    }
+}
+
+/// Whether a pattern puts a name in reach: the name itself, names below it if
+/// it says so, and service labels (`_443._tcp.`) under an exact name.
+fn pattern_grants(pattern: &HostPattern, name: &Host) -> bool {
+    if pattern.matches(name) {
+        return true;
+    }
+    let HostPattern::Exact(host) = pattern else {
+        return false;
+    };
+    let labels = name
+        .as_str()
+        .strip_suffix(host.as_str())
+        .and_then(|rest| rest.strip_suffix('.'));
+    labels.is_some_and(|labels| {
+        !labels.is_empty()
+            && labels
+                .split('.')
+                .all(|label| label.len() > 1 && label.starts_with('_'))
+    })
+}
+
+/// Whether some name that the pattern grants lies properly below `name`.
+fn is_ancestor_of(name: &Host, pattern: &HostPattern) -> bool {
+    match pattern {
+        HostPattern::Exact(host) => below(host.as_str(), name.as_str()),
+        HostPattern::Below(host) => host == name || below(host.as_str(), name.as_str()),
+    }
+}
+
+fn is_local_name(name: &Host, search: &[Host]) -> bool {
+    !name.as_str().contains('.')
+        || search
+            .iter()
+            .any(|domain| name == domain || below(name.as_str(), domain.as_str()))
+}
+
+/// Whether `name` lies properly below `ancestor`.
+pub(crate) fn below(name: &str, ancestor: &str) -> bool {
+    name.strip_suffix(ancestor)
+        .and_then(|rest| rest.strip_suffix('.'))
+        .is_some_and(|labels| !labels.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

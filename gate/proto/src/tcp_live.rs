@@ -1,0 +1,448 @@
+//! One established TCP flow: a smoltcp interface of its own on the box's side,
+//! a connected socket on the other, bytes moved straight between them.
+//!
+//! An interface a flow because smoltcp looks at every socket for every packet;
+//! the gate's own table finds the one that a packet is for.
+
+use bailey_model::EndReason;
+use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::socket::tcp::{self, RecvError, State};
+use smoltcp::time::Instant;
+use smoltcp::wire::{HardwareAddress, IpListenEndpoint};
+
+use bailey_model::link::MTU;
+
+use crate::Now;
+use crate::flow::{HostStream, Outlet, StreamIo};
+use crate::packet::MAX_PACKET;
+
+/// Bytes moved each way by one flow before others have their turn.
+const BUDGET: usize = 1 << 20;
+
+/// How large a flow's two buffers are. The first flows of a box get what one
+/// stream at full speed needs; a box with thousands cannot take gigabytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    Large,
+    Middle,
+    Small,
+    /// A connection to the gate's DNS: questions in, one answer of 64 KiB out.
+    Dns,
+}
+
+impl Size {
+    const COUNT: usize = 4;
+
+    fn bytes(self) -> (usize, usize) {
+        match self {
+            Self::Large => (1 << 20, 1 << 20),
+            Self::Middle => (256 << 10, 256 << 10),
+            Self::Small => (64 << 10, 64 << 10),
+            Self::Dns => (8 << 10, 80 << 10),
+        }
+    }
+
+    /// How many flows may have it at once, before the next size is taken.
+    fn most(self) -> usize {
+        match self {
+            Self::Large => 64,
+            Self::Middle => 512,
+            Self::Small | Self::Dns => usize::MAX,
+        }
+    }
+
+    /// How many idle ones are kept for the next flows: their pages stay.
+    fn spare(self) -> usize {
+        match self {
+            Self::Large => 8,
+            Self::Middle => 16,
+            Self::Small => 64,
+            Self::Dns => 4,
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::Large => 0,
+            Self::Middle => 1,
+            Self::Small => 2,
+            Self::Dns => 3,
+        }
+    }
+}
+
+/// An interface with one TCP socket; flows use it one after the other.
+pub(crate) struct Engine {
+    size: Size,
+    iface: Interface,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// Engines in use are counted, idle ones kept for the next flow.
+#[derive(Debug)]
+pub(crate) struct Engines {
+    used: [usize; Size::COUNT],
+    idle: [Vec<Engine>; Size::COUNT],
+}
+
+impl Engines {
+    pub(crate) fn new() -> Self {
+        Self { used: [0; Size::COUNT], idle: std::array::from_fn(|_| Vec::new()) }
+    }
+
+    /// An engine for a flow, of the largest size that is left.
+    pub(crate) fn for_flow(&mut self, now: Now, seed: u64) -> Engine {
+        let left = |size: &Size| self.used.get(size.index()).is_some_and(|used| *used < size.most());
+        let size = [Size::Large, Size::Middle].into_iter().find(left).unwrap_or(Size::Small);
+        self.take(size, now, seed)
+    }
+
+    pub(crate) fn take(&mut self, size: Size, now: Now, seed: u64) -> Engine {
+        if let Some(used) = self.used.get_mut(size.index()) {
+            *used += 1;
+        }
+        let idle = self.idle.get_mut(size.index()).and_then(Vec::pop);
+        idle.unwrap_or_else(|| Engine::new(size, now, seed))
+    }
+
+    pub(crate) fn give_back(&mut self, engine: Engine) {
+        let (index, spare) = (engine.size.index(), engine.size.spare());
+        if let Some(used) = self.used.get_mut(index) {
+            *used = used.saturating_sub(1);
+        }
+        if let Some(idle) = self.idle.get_mut(index)
+            && idle.len() < spare
+        {
+            idle.push(engine);
+        }
+    }
+}
+
+impl Engine {
+    fn new(size: Size, now: Now, seed: u64) -> Self {
+        let (rx, tx) = size.bytes();
+        let mut socket = tcp::Socket::new(
+            tcp::SocketBuffer::new(vec![0; rx]),
+            tcp::SocketBuffer::new(vec![0; tx]),
+        );
+        // An acknowledgement goes out with each turn anyway, and what the host
+        // read belongs to the box at once.
+        socket.set_ack_delay(None);
+        socket.set_nagle_enabled(false);
+        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+        let handle = sockets.add(socket);
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = seed;
+        let mut nowhere = Nowhere;
+        let mut iface = Interface::new(config, &mut Wire::new(None, &mut nowhere, &mut []), instant(now));
+        iface.set_any_ip(true);
+        Self { size, iface, sockets, handle }
+    }
+
+    /// Takes a SYN for `listen`; false if the segment opens nothing.
+    pub(crate) fn open(&mut self, now: Now, listen: IpListenEndpoint, syn: &[u8], wire: &mut Out<'_>) -> bool {
+        self.socket().abort();
+        if self.socket().listen(listen).is_err() {
+            return false;
+        }
+        self.ingress(now, syn, wire);
+        self.state() == State::SynReceived
+    }
+
+    pub(crate) fn state(&mut self) -> State {
+        self.socket().state()
+    }
+
+    pub(crate) fn socket(&mut self) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    /// Feeds one packet of the flow.
+    pub(crate) fn ingress(&mut self, now: Now, packet: &[u8], wire: &mut Out<'_>) {
+        let mut device = Wire::new(Some(packet), wire.outlet, wire.scratch);
+        self.iface.poll_ingress_single(instant(now), &mut device, &mut self.sockets);
+    }
+
+    /// Sends what the socket has to say; when to call again, if not on a packet.
+    pub(crate) fn egress(&mut self, now: Now, wire: &mut Out<'_>) -> Option<Now> {
+        let at = instant(now);
+        let mut device = Wire::new(None, wire.outlet, wire.scratch);
+        while self.iface.poll_egress(at, &mut device, &mut self.sockets)
+            == PollResult::SocketStateChanged
+        {}
+        let due = self.iface.poll_at(at, &self.sockets)?;
+        Some(u64::try_from(due.total_micros()).map_or(now, Now::from_micros).max(now))
+    }
+
+    /// Resets the box's side, if there is one.
+    pub(crate) fn reset(&mut self, now: Now, wire: &mut Out<'_>) {
+        self.socket().abort();
+        self.egress(now, wire);
+    }
+}
+
+/// Where an engine's packets go.
+pub(crate) struct Out<'a> {
+    pub(crate) outlet: &'a mut dyn Outlet,
+    pub(crate) scratch: &'a mut [u8],
+}
+
+/// A flow whose dial succeeded.
+#[derive(Debug)]
+pub(crate) struct Live {
+    engine: Engine,
+    readable: bool,
+    writable: bool,
+    /// The host's direction ended; FIN goes to the box behind the last byte.
+    host_ended: bool,
+    /// The box's direction ended, and the host was told.
+    box_ended: bool,
+    established: bool,
+    /// When the box must have answered the SYN|ACK.
+    handshake_until: Now,
+    /// Nothing more goes to the box; what it sent last still goes to the host.
+    draining: bool,
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_in: u64,
+}
+
+/// What a turn of a flow led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It goes on; `again` if there is more to move at once.
+    Going { due: Option<Now>, again: bool },
+    /// It is over; the host's side is to be closed, with a reset if so.
+    Over { end: EndReason, reset: bool },
+}
+
+impl Live {
+    pub(crate) fn new(engine: Engine, handshake_until: Now) -> Self {
+        Self {
+            engine,
+            handshake_until,
+            // A socket that has just connected can be written, and may have data.
+            readable: true,
+            writable: true,
+            host_ended: false,
+            box_ended: false,
+            established: false,
+            draining: false,
+            bytes_out: 0,
+            bytes_in: 0,
+        }
+    }
+
+    pub(crate) fn into_engine(self) -> Engine {
+        self.engine
+    }
+
+    pub(crate) fn ready(&mut self, readable: bool, writable: bool) {
+        self.readable |= readable;
+        self.writable |= writable;
+    }
+
+    pub(crate) fn handshake_failed(&self, now: Now) -> bool {
+        !self.established && now >= self.handshake_until
+    }
+
+    /// Feeds one packet; the end if the box reset the flow.
+    pub(crate) fn ingress(&mut self, now: Now, packet: &[u8], rst: bool, wire: &mut Out<'_>) -> Option<Turn> {
+        self.engine.ingress(now, packet, wire);
+        match self.engine.state() {
+            // A reset takes a half-open smoltcp socket back to listening; the
+            // next SYN from anywhere would then be taken without a verdict.
+            State::Listen => Some(Turn::Over { end: EndReason::ResetByBox, reset: true }),
+            State::Closed if rst => Some(Turn::Over { end: EndReason::ResetByBox, reset: true }),
+            State::SynReceived => None,
+            _ => {
+                self.established = true;
+                None
+            }
+        }
+    }
+
+    /// Resets the box's side.
+    pub(crate) fn reset(&mut self, now: Now, wire: &mut Out<'_>) {
+        self.engine.reset(now, wire);
+    }
+
+    /// Moves bytes both ways, then sends what the box is owed.
+    pub(crate) fn turn(&mut self, now: Now, host: &mut dyn HostStream, wire: &mut Out<'_>) -> Turn {
+        let broken = !self.box_to_host(host) || !self.host_to_box(host);
+        if broken {
+            self.engine.reset(now, wire);
+            return Turn::Over { end: EndReason::ResetByPeer, reset: true };
+        }
+        // smoltcp clears a socket whose TIME-WAIT is over, with what the host
+        // has not taken yet: a flow that only drains is not polled.
+        let due = if self.draining { None } else { self.engine.egress(now, wire) };
+        self.draining |= matches!(self.engine.state(), State::TimeWait | State::Closed);
+        match (self.draining, self.engine.socket().can_recv()) {
+            (true, false) => Turn::Over { end: EndReason::Closed, reset: false },
+            (true, true) => Turn::Going { due: None, again: self.more() },
+            (false, _) if !self.established => {
+                let until = self.handshake_until;
+                Turn::Going { due: Some(due.map_or(until, |due| due.min(until))), again: false }
+            }
+            (false, _) => Turn::Going { due, again: self.more() },
+        }
+    }
+
+    fn more(&mut self) -> bool {
+        let (readable, writable) = (self.readable, self.writable);
+        let ended = self.host_ended;
+        let socket = self.engine.socket();
+        (writable && socket.can_recv()) || (readable && !ended && socket.can_send())
+    }
+
+    /// False if the host's side is broken.
+    fn box_to_host(&mut self, host: &mut dyn HostStream) -> bool {
+        let socket = self.engine.socket();
+        let mut moved = 0;
+        while self.writable && moved < BUDGET && socket.can_recv() {
+            let io = socket.recv(|bytes| match host.write(bytes) {
+                StreamIo::Moved(count) => (count.min(bytes.len()), StreamIo::Moved(count)),
+                other => (0, other),
+            });
+            match io {
+                Ok(StreamIo::Moved(count)) => moved += count,
+                Ok(StreamIo::Blocked) => self.writable = false,
+                Ok(StreamIo::Ended | StreamIo::Broken) => return false,
+                Err(_) => break,
+            }
+        }
+        self.bytes_out += u64::try_from(moved).unwrap_or(0);
+        if !self.box_ended
+            && !socket.can_recv()
+            && matches!(socket.recv(|_| (0, ())), Err(RecvError::Finished))
+        {
+            self.box_ended = true;
+            host.finish();
+        }
+        true
+    }
+
+    /// False if the host's side is broken.
+    fn host_to_box(&mut self, host: &mut dyn HostStream) -> bool {
+        if !self.established || self.host_ended {
+            return true;
+        }
+        let socket = self.engine.socket();
+        let mut moved = 0;
+        while self.readable && moved < BUDGET && socket.can_send() {
+            let io = socket.send(|space| match host.read(space) {
+                StreamIo::Moved(count) => (count.min(space.len()), StreamIo::Moved(count)),
+                other => (0, other),
+            });
+            match io {
+                Ok(StreamIo::Moved(count)) => moved += count,
+                Ok(StreamIo::Blocked) => self.readable = false,
+                Ok(StreamIo::Ended) => {
+                    self.host_ended = true;
+                    socket.close();
+                    break;
+                }
+                Ok(StreamIo::Broken) => return false,
+                Err(_) => break,
+            }
+        }
+        self.bytes_in += u64::try_from(moved).unwrap_or(0);
+        true
+    }
+}
+
+pub(crate) fn instant(now: Now) -> Instant {
+    Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// An outlet for an engine that sends nothing.
+struct Nowhere;
+
+impl Outlet for Nowhere {
+    fn packet(&mut self, _: &[u8]) {}
+    fn datagram(
+        &mut self,
+        _: crate::flow::UdpPort,
+        _: std::net::SocketAddr,
+        _: &[u8],
+    ) -> Result<(), crate::flow::SendFault> {
+        Ok(())
+    }
+}
+
+/// smoltcp's device: one packet in, packets out through a scratch buffer.
+struct Wire<'a> {
+    packet: Option<&'a [u8]>,
+    outlet: &'a mut dyn Outlet,
+    scratch: &'a mut [u8],
+}
+
+impl<'a> Wire<'a> {
+    fn new(packet: Option<&'a [u8]>, outlet: &'a mut dyn Outlet, scratch: &'a mut [u8]) -> Self {
+        Self { packet, outlet, scratch }
+    }
+}
+
+struct Rx<'a>(&'a [u8]);
+struct Tx<'a>(&'a mut dyn Outlet, &'a mut [u8]);
+
+impl RxToken for Rx<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(self.0)
+    }
+}
+
+impl TxToken for Tx<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let Self(outlet, scratch) = self;
+        match scratch.get_mut(..len) {
+            Some(space) => {
+                let result = f(space);
+                outlet.packet(space);
+                result
+            }
+            // Never longer than the scratch, which holds the largest packet.
+            None => f(&mut vec![0; len]),
+        }
+    }
+}
+
+impl Device for Wire<'_> {
+    type RxToken<'t>
+        = Rx<'t>
+    where
+        Self: 't;
+    type TxToken<'t>
+        = Tx<'t>
+    where
+        Self: 't;
+
+    fn receive(&mut self, _: Instant) -> Option<(Rx<'_>, Tx<'_>)> {
+        let packet = self.packet.take()?;
+        Some((Rx(packet), Tx(self.outlet, self.scratch)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Tx<'_>> {
+        Some(Tx(self.outlet, self.scratch))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = usize::from(MTU);
+        capabilities
+    }
+}
+
+/// A scratch buffer for [`Out`].
+pub(crate) fn scratch() -> Vec<u8> {
+    vec![0; MAX_PACKET]
+}

@@ -1,0 +1,414 @@
+//! UDP flows: one socket outside for each port of the box, whatever it sends
+//! to, and a verdict for each far end (RFC 4787: endpoint-independent mapping,
+//! address-dependent filtering).
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use bailey_model::{EndReason, FlowId, Proto, Refusal, Transport, Verdict};
+
+use crate::Now;
+use crate::flow::{
+    Action, ENTRY_TIMEOUT, MAX_PENDING_UDP, MAX_UDP_FLOWS, MAX_UDP_PORTS, MAX_WAITING_BYTES,
+    MAX_WAITING_DATAGRAMS, Outlet, SendFault, UDP_IDLE, UDP_SINGLE, UdpPort,
+};
+use crate::flow_common::{Basis, Common, End, Ends, Waits};
+use crate::flow_timer::{Alarm, Timers};
+use crate::packet::{Ip, Unreachable, datagram};
+use crate::policy::Decision;
+
+#[derive(Debug)]
+struct Port {
+    src: SocketAddr,
+    /// By far end; small for most programs.
+    flows: BTreeMap<SocketAddr, FlowId>,
+    last: Now,
+    outer: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct Flow {
+    port: UdpPort,
+    ends: Ends,
+    opened: Now,
+    basis: Basis,
+    alarm: Alarm,
+    last: Now,
+    /// `Some` until its entry stands: the ticket, and packets that wait for it.
+    waiting: Option<(u64, Vec<Vec<u8>>)>,
+    packets_out: u64,
+    packets_in: u64,
+    bytes_out: u64,
+    bytes_in: u64,
+}
+
+impl Flow {
+    fn due(&self) -> Now {
+        match (&self.waiting, self.packets_out, self.packets_in) {
+            (Some(_), ..) => self.opened + ENTRY_TIMEOUT,
+            (None, 0..=1, 0) => self.last + UDP_SINGLE,
+            (None, ..) => self.last + UDP_IDLE,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Udp {
+    ports: HashMap<UdpPort, Port>,
+    by_src: HashMap<SocketAddr, UdpPort>,
+    flows: HashMap<FlowId, Flow>,
+    timers: Timers<FlowId>,
+    next_port: u64,
+    pending: usize,
+    waiting_bytes: usize,
+}
+
+impl Udp {
+    pub(crate) fn new() -> Self {
+        Self {
+            ports: HashMap::new(),
+            by_src: HashMap::new(),
+            flows: HashMap::new(),
+            timers: Timers::new(),
+            next_port: 1,
+            pending: 0,
+            waiting_bytes: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// A datagram from the box.
+    pub(crate) fn handle(&mut self, common: &mut Common, now: Now, ip: &Ip<'_>, out: &mut dyn Outlet) {
+        let Some((src_port, dst_port, data)) = datagram(ip.payload) else { return };
+        let ends =
+            Ends { src: SocketAddr::new(ip.src, src_port), dst: SocketAddr::new(ip.dst, dst_port) };
+        let known = self.by_src.get(&ends.src).and_then(|port| self.ports.get(port));
+        if let Some(&id) = known.and_then(|port| port.flows.get(&ends.dst)) {
+            return self.known(common, now, id, ip, data, out);
+        }
+        if let Err((decision, why)) = self.opens(common, now, ip, ends) {
+            common.unreachable(ends, Unreachable::Port, ip.whole, out);
+            common.refuse(now, Proto::Udp, ends, decision, why);
+        }
+    }
+
+    fn known(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        id: FlowId,
+        ip: &Ip<'_>,
+        data: &[u8],
+        out: &mut dyn Outlet,
+    ) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if let Some((_, packets)) = &mut flow.waiting {
+            let fits = self.waiting_bytes + ip.whole.len() <= MAX_WAITING_BYTES;
+            if fits && packets.len() < MAX_WAITING_DATAGRAMS {
+                self.waiting_bytes += ip.whole.len();
+                packets.push(ip.whole.to_vec());
+            }
+            return;
+        }
+        if let Err((decision, why)) = common.stands(Transport::Udp, flow.ends.dst, &mut flow.basis) {
+            let ends = flow.ends;
+            common.unreachable(ends, Unreachable::Port, ip.whole, out);
+            common.refuse(now, Proto::Udp, ends, decision, why);
+            return self.over(common, now, id, EndReason::DialRefused);
+        }
+        self.send(common, now, id, ip.whole, data, out);
+    }
+
+    fn opens(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        ip: &Ip<'_>,
+        ends: Ends,
+    ) -> Result<(), (Decision, Refusal)> {
+        let decision = common.decide(now, Transport::Udp, ends.dst);
+        let granted = match &decision.verdict {
+            Verdict::Refuse(refusal) => {
+                let why = if common.stopping { Refusal::BoxStopping } else { *refusal };
+                return Err((decision, why));
+            }
+            Verdict::Allow(granted) => granted.clone(),
+        };
+        let portless = ends.dst.port() == 0 || ends.src.port() == 0;
+        let why = common.closed().or(portless.then_some(Refusal::Protocol));
+        let why = why.or((!self.make_room(common, now, ends.src)).then_some(Refusal::Limit));
+        if let Some(why) = why {
+            return Err((decision, why));
+        }
+        let port = self.port(ends.src, now);
+        let basis = Basis { host: decision.host.clone(), generation: common.policy.generation };
+        let (id, ticket) = common.open(Proto::Udp, ends, decision, granted, Waits::Udp);
+        self.waiting_bytes += ip.whole.len();
+        let mut flow = Flow {
+            port,
+            ends,
+            opened: now,
+            basis,
+            alarm: Alarm::default(),
+            last: now,
+            waiting: Some((ticket, vec![ip.whole.to_vec()])),
+            packets_out: 0,
+            packets_in: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+        };
+        let due = flow.due();
+        self.timers.set(id, &mut flow.alarm, Some(due));
+        self.flows.insert(id, flow);
+        self.pending += 1;
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.flows.insert(ends.dst, id);
+        }
+        Ok(())
+    }
+
+    fn port(&mut self, src: SocketAddr, now: Now) -> UdpPort {
+        let next = UdpPort(self.next_port);
+        let port = *self.by_src.entry(src).or_insert(next);
+        if port == next {
+            self.next_port += 1;
+            let made = Port { src, flows: BTreeMap::new(), last: now, outer: None };
+            self.ports.insert(port, made);
+        }
+        port
+    }
+
+    /// Makes room for one more flow: what was silent longest goes, but never a
+    /// flow that waits. False if there is none.
+    fn make_room(&mut self, common: &mut Common, now: Now, src: SocketAddr) -> bool {
+        if self.pending >= MAX_PENDING_UDP || self.waiting_bytes >= MAX_WAITING_BYTES {
+            return false;
+        }
+        let idle = |flow: &Flow| flow.waiting.is_none();
+        if self.flows.len() >= MAX_UDP_FLOWS {
+            let oldest = self.flows.iter().filter(|(_, flow)| idle(flow)).min_by_key(|(_, f)| f.last);
+            let Some((&oldest, _)) = oldest else { return false };
+            self.over(common, now, oldest, EndReason::Evicted);
+        }
+        if !self.by_src.contains_key(&src) && self.ports.len() >= MAX_UDP_PORTS {
+            let settled = |port: &Port| {
+                port.flows.values().all(|id| self.flows.get(id).is_none_or(idle))
+            };
+            let oldest = self.ports.values().filter(|port| settled(port)).min_by_key(|p| p.last);
+            let Some(oldest) = oldest else { return false };
+            let ids: Vec<FlowId> = oldest.flows.values().copied().collect();
+            for id in ids {
+                self.over(common, now, id, EndReason::Evicted);
+            }
+        }
+        true
+    }
+
+    /// The entry stands: what waited goes out.
+    pub(crate) fn committed(&mut self, common: &mut Common, now: Now, id: FlowId, out: &mut dyn Outlet) {
+        for packet in self.release(id) {
+            let Some(ip) = crate::packet::parse(&packet) else { continue };
+            let Some((_, _, data)) = datagram(ip.payload) else { continue };
+            self.known(common, now, id, &ip, data, out);
+        }
+    }
+
+    /// The entry cannot be written: what waited is refused.
+    pub(crate) fn refused(&mut self, common: &mut Common, now: Now, id: FlowId, out: &mut dyn Outlet) {
+        let packets = self.release(id);
+        let Some(flow) = self.remove(common, id) else { return };
+        for packet in packets {
+            common.unreachable(flow.ends, Unreachable::Port, &packet, out);
+        }
+        let decision = common.decide(now, Transport::Udp, flow.ends.dst);
+        common.refuse(now, Proto::Udp, flow.ends, decision, Refusal::StoreUnavailable);
+    }
+
+    /// Takes the packets that wait with a flow; from then on it does not wait.
+    fn release(&mut self, id: FlowId) -> Vec<Vec<u8>> {
+        let waiting = self.flows.get_mut(&id).and_then(|flow| flow.waiting.take());
+        let Some((_, packets)) = waiting else { return Vec::new() };
+        self.pending = self.pending.saturating_sub(1);
+        let bytes: usize = packets.iter().map(Vec::len).sum();
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
+        packets
+    }
+
+    fn send(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        id: FlowId,
+        about: &[u8],
+        data: &[u8],
+        out: &mut dyn Outlet,
+    ) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        match out.datagram(flow.port, flow.ends.dst, data) {
+            Ok(()) => {
+                flow.packets_out += 1;
+                flow.bytes_out += u64::try_from(data.len()).unwrap_or(0);
+                self.pulse(now, id);
+            }
+            Err(SendFault::NoSocket) => {
+                let ends = flow.ends;
+                common.unreachable(ends, Unreachable::Port, about, out);
+                let decision = common.decide(now, Transport::Udp, ends.dst);
+                common.refuse(now, Proto::Udp, ends, decision, Refusal::Limit);
+                self.over(common, now, id, EndReason::Evicted);
+            }
+            Err(fault) => common.unreachable(flow.ends, icmp(fault), about, out),
+        }
+    }
+
+    fn pulse(&mut self, now: Now, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.last = now;
+        let due = flow.due();
+        self.timers.set(id, &mut flow.alarm, Some(due));
+        if let Some(port) = self.ports.get_mut(&flow.port) {
+            port.last = now;
+        }
+    }
+
+    /// The outer end of a port, once its socket is made.
+    pub(crate) fn bound(&mut self, port: UdpPort, outer: SocketAddr) {
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.outer = Some(outer);
+        }
+    }
+
+    /// A datagram from outside: it passes if the box was allowed to send to
+    /// that address from that port.
+    pub(crate) fn incoming(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        port: UdpPort,
+        from: SocketAddr,
+        data: &[u8],
+        out: &mut dyn Outlet,
+    ) {
+        let Some((src, id)) = self.allowed(port, from) else { return };
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if let Err((decision, why)) = common.stands(Transport::Udp, flow.ends.dst, &mut flow.basis) {
+            common.refuse(now, Proto::Udp, flow.ends, decision, why);
+            return self.over(common, now, id, EndReason::DialRefused);
+        }
+        if common.datagram_in(from, src, data, out) {
+            flow.packets_in += 1;
+            flow.bytes_in += u64::try_from(data.len()).unwrap_or(0);
+            self.pulse(now, id);
+        }
+    }
+
+    /// The flow that lets something in from there: that very far end's, else
+    /// one to another port of the same address.
+    fn allowed(&self, port: UdpPort, from: SocketAddr) -> Option<(SocketAddr, FlowId)> {
+        let port = self.ports.get(&port)?;
+        let lowest = SocketAddr::new(from.ip(), 0);
+        let highest = SocketAddr::new(from.ip(), u16::MAX);
+        let exact = port.flows.get(&from).into_iter();
+        let near = port.flows.range(lowest..=highest).map(|(_, id)| id);
+        let open = |id: &&FlowId| self.flows.get(id).is_some_and(|flow| flow.waiting.is_none());
+        exact.chain(near).find(open).map(|id| (port.src, *id))
+    }
+
+    /// An ICMP error came back for what was sent to `to`.
+    pub(crate) fn failed(
+        &mut self,
+        common: &mut Common,
+        port: UdpPort,
+        to: SocketAddr,
+        fault: SendFault,
+        out: &mut dyn Outlet,
+    ) {
+        let Some(known) = self.ports.get(&port) else { return };
+        let Some(flow) = known.flows.get(&to).and_then(|id| self.flows.get(id)) else { return };
+        if flow.waiting.is_some() {
+            return;
+        }
+        // The kernel finds the box's socket by the ports that are quoted.
+        let mut about = Vec::new();
+        if crate::packet::write_udp(&mut about, flow.ends.src, flow.ends.dst, &[]) {
+            common.unreachable(flow.ends, icmp(fault), &about, out);
+        }
+    }
+
+    fn over(&mut self, common: &mut Common, now: Now, id: FlowId, reason: EndReason) {
+        self.release(id);
+        let Some(flow) = self.flows.get(&id) else { return };
+        let outer_src = self.ports.get(&flow.port).and_then(|port| port.outer);
+        let Some(flow) = self.remove(common, id) else { return };
+        let end = End {
+            flow: id,
+            opened: flow.opened,
+            bytes_out: flow.bytes_out,
+            bytes_in: flow.bytes_in,
+            reason,
+            outer_src,
+        };
+        common.ended(now, end);
+    }
+
+    fn remove(&mut self, common: &mut Common, id: FlowId) -> Option<Flow> {
+        let flow = self.flows.remove(&id)?;
+        if let Some(port) = self.ports.get_mut(&flow.port) {
+            port.flows.remove(&flow.ends.dst);
+            if port.flows.is_empty() {
+                self.ports.remove(&flow.port);
+                self.by_src.remove(&flow.ends.src);
+                common.actions.push_back(Action::CloseUdp(flow.port));
+            }
+        }
+        Some(flow)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Now> {
+        self.timers.next()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
+        while let Some((at, id)) = self.timers.pop(now) {
+            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            if !self.timers.fires(now, at, id, &mut flow.alarm) {
+                continue;
+            }
+            let Some((ticket, packets)) = &flow.waiting else {
+                self.over(common, now, id, EndReason::Idle);
+                continue;
+            };
+            common.take_ticket(*ticket);
+            for packet in packets {
+                common.unreachable(flow.ends, Unreachable::Port, packet, out);
+            }
+            let decision = common.decide(now, Transport::Udp, flow.ends.dst);
+            common.refuse(now, Proto::Udp, flow.ends, decision, Refusal::StoreUnavailable);
+            self.over(common, now, id, EndReason::DialTimeout);
+        }
+    }
+
+    /// Ends every flow; how many there were.
+    pub(crate) fn stop(&mut self, common: &mut Common, now: Now) -> usize {
+        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
+        ids.sort_unstable();
+        for id in &ids {
+            if let Some(Flow { waiting: Some((ticket, _)), .. }) = self.flows.get(id) {
+                common.take_ticket(*ticket);
+            }
+            self.over(common, now, *id, EndReason::BoxStopped);
+        }
+        ids.len()
+    }
+}
+
+fn icmp(fault: SendFault) -> Unreachable {
+    match fault {
+        SendFault::NetworkUnreachable => Unreachable::Network,
+        SendFault::HostUnreachable => Unreachable::Host,
+        SendFault::PortUnreachable | SendFault::NoSocket => Unreachable::Port,
+    }
+}

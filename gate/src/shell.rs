@@ -1,0 +1,369 @@
+//! The loop: one thread, one epoll set, the pure gate in the middle.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use bailey_channel::{ChannelError, PollChannel};
+use bailey_gate_proto::channel::{FromGate, GateConfig, ToGate};
+use bailey_gate_proto::{Action, ExchangeId, Gate, Now};
+use bailey_model::FlowId;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::confine::{self, ConfineError};
+use crate::netlink::{Netlink, NetlinkError};
+use crate::poll::{Event, Poll, Token, Watch};
+use crate::stream::{self, Stream};
+use crate::sys;
+use crate::upstream::{Exchange, Progress};
+use crate::wire::{Incoming, Wire};
+
+/// Packets taken from the TUN before flows have their turn: few, so that what
+/// was read is still in the cache when it is moved on.
+const TUN_BATCH: usize = 8;
+/// Turns of flows before the other descriptors are looked at.
+const TURN_BATCH: usize = 64;
+/// Datagrams taken from one port before others have their turn.
+const PORT_BATCH: usize = 64;
+/// Bytes queued for the node before further events stay in the gate, which
+/// then refuses what is new.
+const CHANNEL_BOUND: usize = 1 << 20;
+/// How soon after reading the node's addresses they are read again.
+const ADDRS_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a gate ended.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// The system refused something that a gate cannot be without.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The channel broke, or said what is not understood.
+    #[error("{0}")]
+    Channel(#[from] ChannelError),
+    /// The node's addresses cannot be read.
+    #[error("{0}")]
+    Netlink(#[from] NetlinkError),
+    /// The gate could not be confined.
+    #[error("{0}")]
+    Confine(#[from] ConfineError),
+    /// The first message was no start, or brought no TUN.
+    #[error("the node did not start this gate as it must")]
+    NotStarted,
+}
+
+/// The gate of one box, until its node lets go.
+#[derive(Debug)]
+struct Shell {
+    gate: Gate,
+    wire: Wire,
+    channel: PollChannel,
+    netlink: Netlink,
+    streams: HashMap<FlowId, Stream>,
+    exchanges: HashMap<ExchangeId, Exchange>,
+    started: Instant,
+    now: Now,
+    tun_ready: bool,
+    /// When the node's addresses are to be read again.
+    reread: Option<Now>,
+    read_at: Now,
+    packet: Vec<u8>,
+}
+
+/// Runs the gate whose channel is standard input; returns when the node is gone.
+///
+/// # Errors
+/// What kept it from starting, or broke it. Whatever was open is closed.
+pub fn run() -> Result<(), GateError> {
+    sys::map_large_buffers();
+    let socket = UnixStream::from(sys::take_stdin()?);
+    let Some((config, tun, channel)) = receive_start(socket)? else { return Ok(()) };
+    let mut shell = Shell::start(config, tun, channel)?;
+    confine::confine()?;
+    shell.channel.queue(&FromGate::Ready)?;
+    let ended = shell.turn_until_closed();
+    // Resets, so that no far end waits for a box that is gone.
+    shell.stop();
+    match ended {
+        Err(GateError::Channel(ChannelError::Closed)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Waits for the start; `None` if the node went away instead.
+fn receive_start(socket: UnixStream) -> Result<Option<(GateConfig, OwnedFd, PollChannel)>, GateError> {
+    let mut channel = PollChannel::new(socket)?;
+    let mut poll = Poll::new()?;
+    poll.add(&channel, Token::Channel, Watch::Readable)?;
+    loop {
+        match channel.receive::<ToGate>() {
+            Ok(Some(mut message)) => {
+                return match (message.value, message.fds.pop_front()) {
+                    (ToGate::Start(config), Some(tun)) => Ok(Some((config, tun, channel))),
+                    _ => Err(GateError::NotStarted),
+                };
+            }
+            Ok(None) => {
+                poll.wait(None)?;
+            }
+            Err(ChannelError::Closed) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Shell {
+    fn start(config: GateConfig, tun: OwnedFd, channel: PollChannel) -> Result<Self, GateError> {
+        // Each flow is a descriptor; the bound is the gate's own.
+        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(io::Error::from)?;
+        }
+        let flags = OFlag::from_bits_retain(fcntl(&tun, FcntlArg::F_GETFL).map_err(io::Error::from)?);
+        fcntl(&tun, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
+        let mut netlink = Netlink::open()?;
+        let addrs = netlink.read()?;
+        let poll = Poll::new()?;
+        poll.add(&channel, Token::Channel, Watch::Edges)?;
+        poll.add(&tun, Token::Tun, Watch::Edges)?;
+        poll.add(netlink.changes(), Token::Netlink, Watch::Readable)?;
+        Ok(Self {
+            gate: Gate::new(Now::ZERO, config, addrs),
+            wire: Wire::new(tun, poll),
+            channel,
+            netlink,
+            streams: HashMap::new(),
+            exchanges: HashMap::new(),
+            started: Instant::now(),
+            now: Now::ZERO,
+            tun_ready: true,
+            reread: None,
+            read_at: Now::ZERO,
+            packet: vec![0; 1 << 16],
+        })
+    }
+
+    fn turn_until_closed(&mut self) -> Result<(), GateError> {
+        loop {
+            let limit = if self.tun_ready || self.gate.has_touched() {
+                Some(Duration::ZERO)
+            } else {
+                let due = [self.gate.poll_timeout(), self.reread].into_iter().flatten().min();
+                due.map(|due| due.saturating_sub(self.started.elapsed()))
+            };
+            let events = self.wire.poll.wait(limit)?;
+            self.now = self.started.elapsed();
+            for event in events {
+                self.take(event)?;
+            }
+            self.read_tun()?;
+            for _ in 0..TURN_BATCH {
+                let Some(flow) = self.gate.next_touched() else { break };
+                if let Some(stream) = self.streams.get_mut(&flow) {
+                    self.gate.turn(self.now, flow, stream, &mut self.wire);
+                }
+            }
+            if self.gate.poll_timeout().is_some_and(|due| due <= self.now) {
+                self.gate.handle_timeout(self.now, &mut self.wire);
+            }
+            self.reread_addrs();
+            self.act();
+            self.tell()?;
+        }
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), GateError> {
+        match event.token {
+            Token::Channel if event.readable => self.receive()?,
+            Token::Channel => {}
+            Token::Tun => self.tun_ready = true,
+            Token::Netlink => {
+                if self.netlink.drain() && self.reread.is_none() {
+                    self.reread = Some(self.now.max(self.read_at + ADDRS_PAUSE));
+                }
+            }
+            Token::Tcp(flow) => self.stream_ready(flow, event),
+            Token::Udp(port) => self.read_port(port),
+            Token::Upstream(id) => self.advance(id),
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), GateError> {
+        while let Some(message) = self.channel.receive::<ToGate>()? {
+            match message.value {
+                ToGate::Committed { ticket } => {
+                    self.gate.handle_ticket(self.now, ticket, true, &mut self.wire);
+                }
+                ToGate::Refused { ticket } => {
+                    self.gate.handle_ticket(self.now, ticket, false, &mut self.wire);
+                }
+                ToGate::Facts(facts) => self.gate.set_facts(facts),
+                ToGate::Stop => {
+                    let flows_reset = self.stop();
+                    // Whatever is told before it must arrive before it.
+                    while let Some((ticket, event)) = self.gate.poll_event() {
+                        self.channel.queue(&FromGate::Event { ticket, event })?;
+                    }
+                    self.channel.queue(&FromGate::Stopped { flows_reset })?;
+                }
+                ToGate::Start(_) => return Err(GateError::NotStarted),
+            }
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) -> u32 {
+        let flows_reset = self.gate.stop(self.now, &mut self.wire);
+        self.act();
+        flows_reset
+    }
+
+    fn read_tun(&mut self) -> Result<(), GateError> {
+        if !self.tun_ready {
+            return Ok(());
+        }
+        for _ in 0..TUN_BATCH {
+            match self.wire.read_packet(&mut self.packet) {
+                Ok(Some(packet)) => self.gate.handle_tun(self.now, packet, &mut self.wire),
+                Ok(None) => {
+                    self.tun_ready = false;
+                    break;
+                }
+                Err(error) if stream::is_blocked(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn stream_ready(&mut self, flow: FlowId, event: Event) {
+        let Some(stream) = self.streams.get_mut(&flow) else { return };
+        if !stream.connecting {
+            return self.gate.handle_ready(flow, event.readable, event.writable);
+        }
+        // An unconnected socket says that it hung up until its dial begins.
+        if !event.writable && !event.error {
+            return;
+        }
+        let outcome = match stream.outcome() {
+            None => return,
+            Some(Ok(dialled)) => Ok(dialled),
+            Some(Err(errno)) => {
+                self.streams.remove(&flow);
+                Err(stream::fault(errno))
+            }
+        };
+        self.gate.handle_dialled(self.now, flow, outcome, &mut self.wire);
+    }
+
+    fn read_port(&mut self, port: bailey_gate_proto::UdpPort) {
+        for _ in 0..PORT_BATCH {
+            match self.wire.read_port(port, &mut self.packet) {
+                Some(Incoming::Datagram(from, data)) => {
+                    self.gate.handle_datagram(self.now, port, from, data, &mut self.wire);
+                }
+                Some(Incoming::Failed(to, fault)) => {
+                    self.gate.handle_datagram_failed(port, to, fault, &mut self.wire);
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn advance(&mut self, id: ExchangeId) {
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        match exchange.advance() {
+            Progress::Waiting => {}
+            Progress::Message(bytes) => {
+                let server = exchange.server;
+                self.gate.handle_upstream(self.now, id, server, &bytes, &mut self.wire);
+            }
+            Progress::Failed => {
+                self.exchanges.remove(&id);
+                self.gate.handle_upstream_failed(self.now, id, &mut self.wire);
+            }
+        }
+    }
+
+    fn reread_addrs(&mut self) {
+        if self.reread.is_none_or(|due| due > self.now) {
+            return;
+        }
+        self.read_at = self.now;
+        match self.netlink.read() {
+            Ok(addrs) => {
+                self.reread = None;
+                self.gate.set_addrs(addrs);
+            }
+            // The old list stands, and it is asked again.
+            Err(error) => {
+                eprintln!("bailey-gate: {error}");
+                self.reread = Some(self.now + Duration::from_secs(1));
+            }
+        }
+    }
+
+    /// Does what the gate wants done, which may lead to more.
+    fn act(&mut self) {
+        while let Some(action) = self.gate.poll_action() {
+            match action {
+                Action::Dial { flow, dst } => self.dial(flow, dst),
+                Action::Close { flow, reset } => {
+                    if let Some(stream) = self.streams.remove(&flow)
+                        && reset
+                    {
+                        stream.reset();
+                    }
+                }
+                Action::CloseUdp(port) => self.wire.close_port(port),
+                Action::Upstream { id, server, over, bytes } => {
+                    let exchange = Exchange::start(server, over, bytes);
+                    let watch = match over {
+                        bailey_model::Transport::Udp => Watch::Readable,
+                        bailey_model::Transport::Tcp => Watch::Edges,
+                    };
+                    match exchange {
+                        Ok(exchange)
+                            if self.wire.poll.add(&exchange, Token::Upstream(id), watch).is_ok() =>
+                        {
+                            self.exchanges.insert(id, exchange);
+                        }
+                        _ => self.gate.handle_upstream_failed(self.now, id, &mut self.wire),
+                    }
+                }
+                Action::CancelUpstream(id) => {
+                    self.exchanges.remove(&id);
+                }
+            }
+        }
+        for (port, outer) in std::mem::take(&mut self.wire.bound) {
+            self.gate.handle_udp_bound(port, outer);
+        }
+    }
+
+    fn dial(&mut self, flow: FlowId, dst: std::net::SocketAddr) {
+        let fault = match Stream::dial(dst) {
+            Ok(stream) => match self.wire.poll.add(&stream, Token::Tcp(flow), Watch::Edges) {
+                Ok(()) => {
+                    self.streams.insert(flow, stream);
+                    return;
+                }
+                Err(_) => bailey_gate_proto::DialFault::NoSocket,
+            },
+            Err(errno) => stream::fault(errno),
+        };
+        self.gate.handle_dialled(self.now, flow, Err(fault), &mut self.wire);
+    }
+
+    /// Hands events to the node, as many as its end takes.
+    fn tell(&mut self) -> Result<(), GateError> {
+        while self.channel.queued_bytes() < CHANNEL_BOUND {
+            let Some((ticket, event)) = self.gate.poll_event() else { break };
+            self.channel.queue(&FromGate::Event { ticket, event })?;
+        }
+        self.channel.flush()?;
+        Ok(())
+    }
+}

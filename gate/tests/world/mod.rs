@@ -1,0 +1,255 @@
+//! A small world without root: a router's namespace whose loopback carries
+//! public addresses, a node's behind it with a gate, a box's behind that.
+//!
+//! A test runs its own binary again inside a user namespace
+//! ([`inside`]); there each network namespace belongs to a thread, and
+//! [`Place::run`] runs a closure in one.
+
+#![expect(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use bailey_channel::Channel;
+use bailey_gate_proto::channel::{FromGate, GateConfig, GateEvent, HostFacts, ToGate};
+use bailey_model::Reach;
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// A public address of the router's.
+pub(crate) const PUBLIC_V4: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
+/// A public address of the router's.
+pub(crate) const PUBLIC_V6: Ipv6Addr = Ipv6Addr::new(0x2606, 0x2800, 0x220, 1, 0, 0, 0, 1);
+/// The router on the node's own network.
+pub(crate) const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
+
+const INSIDE: &str = "BAILEY_GATE_WORLD";
+
+/// Whether this process is inside already. If not, runs `test` of this binary
+/// there and fails if that fails.
+pub(crate) fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--net", "--"]);
+    command.arg(std::env::current_exe().unwrap()).env(INSIDE, "1");
+    if !test.is_empty() {
+        command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    }
+    let status = command.status().unwrap();
+    assert!(status.success(), "{test} failed inside its world");
+    false
+}
+
+/// A network namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct Place(Arc<File>);
+
+impl Place {
+    fn here() -> Self {
+        Self(Arc::new(File::open("/proc/thread-self/ns/net").unwrap()))
+    }
+
+    /// Makes one.
+    pub(crate) fn new() -> Self {
+        std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            Self::here()
+        })
+        .join()
+        .unwrap()
+    }
+
+    /// Runs a closure there, on a thread of its own.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> std::thread::JoinHandle<T> {
+        let place = self.clone();
+        std::thread::spawn(move || {
+            setns(place.0.as_fd(), CloneFlags::CLONE_NEWNET).unwrap();
+            run()
+        })
+    }
+
+    /// Runs a closure there and waits for it.
+    pub(crate) fn run<T: Send + 'static>(&self, run: impl FnOnce() -> T + Send + 'static) -> T {
+        self.spawn(run).join().unwrap()
+    }
+
+    /// Runs `ip` there, once a line.
+    pub(crate) fn ip(&self, lines: &str) {
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let done = self.run(move || Command::new("ip").args(words).status().unwrap());
+            assert!(done.success(), "ip {line}");
+        }
+    }
+}
+
+/// What to do with a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    Commit,
+    Refuse,
+    Silence,
+}
+
+/// The world, with a running gate.
+pub(crate) struct World {
+    pub(crate) router: Place,
+    pub(crate) node: Place,
+    pub(crate) inner: Place,
+    pub(crate) gate: Child,
+    pub(crate) events: Arc<Mutex<Vec<GateEvent>>>,
+    pub(crate) word: Arc<Mutex<Word>>,
+    to_gate: Option<Channel>,
+    stopped: mpsc::Receiver<u32>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl World {
+    /// Makes the world and starts a gate with this reach.
+    pub(crate) fn new(reach: &str, facts: HostFacts) -> Self {
+        Self::with_mtu(reach, facts, bailey_model::link::MTU)
+    }
+
+    pub(crate) fn with_mtu(reach: &str, facts: HostFacts, mtu: u16) -> Self {
+        let (router, node, inner) = (Place::here(), Place::new(), Place::new());
+        let pid = std::process::id();
+        node.ip(&format!("link add vnode type veth peer name vrouter netns {pid}"));
+        router.ip(&format!(
+            "link set lo up
+             addr add {PUBLIC_V4}/32 dev lo
+             addr add {PUBLIC_V6}/128 dev lo
+             addr add {ROUTER}/24 dev vrouter
+             addr add fd77::1/64 dev vrouter nodad
+             link set vrouter up"
+        ));
+        node.ip(&format!(
+            "link set lo up
+             addr add 192.168.77.2/24 dev vnode
+             addr add fd77::2/64 dev vnode nodad
+             link set vnode up
+             route add default via {ROUTER}
+             -6 route add default via fd77::1"
+        ));
+        let tun: OwnedFd = inner.run(|| {
+            let tun = tun_tap::Iface::without_packet_info("tun0", tun_tap::Mode::Tun).unwrap();
+            let raw = nix::unistd::dup(unsafe_borrow(&tun)).unwrap();
+            drop(tun);
+            raw
+        });
+        inner.ip(&format!(
+            "link set lo up
+             link set tun0 mtu {mtu} txqueuelen 1000
+             addr add 192.0.0.2/29 dev tun0
+             addr add fd00:ba11:e700::2/64 dev tun0 nodad
+             link set tun0 up
+             route add default dev tun0
+             -6 route add default dev tun0"
+        ));
+        let (ours, theirs) = Channel::pair().unwrap();
+        let gate = node.run(move || {
+            Command::new(env!("CARGO_BIN_EXE_bailey-gate"))
+                .stdin(Stdio::from(OwnedFd::from(theirs)))
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        let mut from_gate = Channel::new(ours.try_clone().unwrap());
+        let mut to_gate = Channel::new(ours.try_clone().unwrap());
+        let config = GateConfig { reach: reach.parse::<Reach>().unwrap(), facts, seed: [7; 32] };
+        to_gate.send(&ToGate::Start(config), &[tun.as_fd()]).unwrap();
+        drop(tun);
+        assert_eq!(from_gate.receive::<FromGate>().unwrap().value, FromGate::Ready);
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let word = Arc::new(Mutex::new(Word::Commit));
+        let (tell, stopped) = mpsc::channel();
+        let reader = std::thread::spawn({
+            let (events, word) = (events.clone(), word.clone());
+            let mut answers = Channel::new(ours);
+            move || {
+                while let Ok(message) = from_gate.receive::<FromGate>() {
+                    match message.value {
+                        FromGate::Ready => panic!("ready twice"),
+                        FromGate::Event { ticket, event } => {
+                            events.lock().unwrap().push(event);
+                            let answer = match (ticket, *word.lock().unwrap()) {
+                                (Some(ticket), Word::Commit) => ToGate::Committed { ticket },
+                                (Some(ticket), Word::Refuse) => ToGate::Refused { ticket },
+                                _ => continue,
+                            };
+                            let _ = answers.send(&answer, &[]);
+                        }
+                        FromGate::Stopped { flows_reset } => tell.send(flows_reset).unwrap(),
+                    }
+                }
+            }
+        });
+        let (to_gate, reader) = (Some(to_gate), Some(reader));
+        Self { router, node, inner, gate, events, word, to_gate, stopped, reader }
+    }
+
+    pub(crate) fn say(&mut self, message: &ToGate) {
+        self.to_gate.as_mut().unwrap().send(message, &[]).unwrap();
+    }
+
+    /// Stops the gate; how many flows it says it reset.
+    pub(crate) fn stop(&mut self) -> u32 {
+        self.say(&ToGate::Stop);
+        self.stopped.recv_timeout(Duration::from_secs(5)).unwrap()
+    }
+
+    /// Waits for an event.
+    pub(crate) fn event<T>(&self, find: impl Fn(&GateEvent) -> Option<T>) -> T {
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            if let Some(found) = self.events.lock().unwrap().iter().find_map(&find) {
+                return found;
+            }
+            assert!(Instant::now() < until, "no such event in {:?}", self.events);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // The end of the channel is the end of the gate.
+        let _ = nix::sys::socket::shutdown(
+            std::os::fd::AsRawFd::as_raw_fd(self.to_gate.as_ref().unwrap()),
+            nix::sys::socket::Shutdown::Both,
+        );
+        let status = self.gate.wait().unwrap();
+        self.to_gate = None;
+        let _ = self.reader.take().unwrap().join();
+        if !std::thread::panicking() {
+            assert!(status.success(), "the gate ended with {status}");
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "the crate hands out a bare number")]
+fn unsafe_borrow(tun: &tun_tap::Iface) -> std::os::fd::BorrowedFd<'_> {
+    use std::os::fd::{AsRawFd, BorrowedFd};
+    // SAFETY: the interface owns the descriptor and outlives the borrow.
+    unsafe { BorrowedFd::borrow_raw(tun.as_raw_fd()) }
+}
+
+pub(crate) fn v4(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(PUBLIC_V4), port)
+}
+
+pub(crate) fn v6(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V6(PUBLIC_V6), port)
+}
+
+pub(crate) fn no_facts() -> HostFacts {
+    HostFacts::default()
+}
+

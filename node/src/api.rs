@@ -1,0 +1,240 @@
+//! What the command line and the node say to one another.
+//!
+//! One connection to the control socket is one question; what belongs to it
+//! (descriptors, signals, a person's answer) travels on the same connection,
+//! and its end ends what it asked for.
+
+use bailey_channel::ChannelError;
+use bailey_model::{
+    AccountId, BoxEnd, BoxId, ChildExit, DeviceId, FlowRefused, Notice, RequestOutcome,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow};
+
+/// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
+/// talks past a node of another build.
+pub const API: u32 = 1;
+
+/// From the command line.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Ask {
+    /// Run a command in a box. Descriptors: the box's ends of stdin, stdout
+    /// and stderr if `pty` is `None`, then one `O_PATH` descriptor a grant.
+    Run(Box<RunAsk>),
+    /// A signal for the box's command (only after [`Ask::Run`]).
+    Signal(i32),
+    /// The boxes of every device.
+    Ps,
+    /// A box's flows.
+    Flows {
+        /// Name or id of the box, perhaps `@DEVICE`.
+        target: String,
+        /// Only entries from this time on, in milliseconds since 1970.
+        since_ms: Option<u64>,
+        /// Go on with new entries as they are written.
+        follow: bool,
+    },
+    /// Stop a box, here or on another device.
+    Stop {
+        /// Name or id of the box, perhaps `@DEVICE`.
+        target: String,
+    },
+    /// The notices.
+    Notices {
+        /// Go on with new ones.
+        follow: bool,
+    },
+    /// Let another device join this account.
+    DeviceAdd {
+        /// Addresses to put into the code; empty takes the node's own.
+        addrs: Vec<std::net::IpAddr>,
+    },
+    /// Join the account of the device that shows this code.
+    DeviceJoin {
+        /// The code.
+        code: String,
+    },
+    /// The devices of the account.
+    DeviceList,
+    /// The person's answer to [`Tell::Words`].
+    Answer(bool),
+}
+
+/// What a box is run with.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RunAsk {
+    /// Its name; unnamed boxes lose their own folder at the end.
+    pub name: Option<String>,
+    /// The command's words.
+    pub command: Vec<Vec<u8>>,
+    /// The reach, as written.
+    pub reach: String,
+    /// Granted folders, in the order of their descriptors.
+    pub grants: Vec<GrantAsk>,
+    /// Where it starts; `None` is its own folder.
+    pub cwd: Option<Vec<u8>>,
+    /// Environment that was asked for; the values go to the box and nowhere else.
+    pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Rows and columns if it gets a terminal.
+    pub pty: Option<(u16, u16)>,
+}
+
+/// A granted folder or file.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct GrantAsk {
+    /// Its path, the same inside as outside.
+    pub path: Vec<u8>,
+    /// Nothing can be written through it.
+    pub read_only: bool,
+}
+
+/// From the node.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Tell {
+    /// First on every connection.
+    Hello {
+        /// [`API`] of the node.
+        api: u32,
+        /// Its process id.
+        pid: u32,
+    },
+    /// The command runs. One descriptor if it has a terminal: the master.
+    Running {
+        /// Name of the box.
+        name: String,
+        /// Its id.
+        box_id: BoxId,
+    },
+    /// A refusal, when it happens, once for each host or address.
+    Refused(FlowRefused),
+    /// A notice that this box raised.
+    Noticed(Notice),
+    /// The box is over.
+    Ended(Ended),
+    /// A row of [`Ask::Ps`].
+    Box(BoxRow),
+    /// A row of [`Ask::Flows`].
+    Flow(Box<FlowRow>),
+    /// A row of [`Ask::Notices`].
+    Notice(NoticeRow),
+    /// A row of [`Ask::DeviceList`].
+    Device(DeviceRow),
+    /// The request is written and on its way to that device.
+    StopAsked {
+        /// The device that runs the box.
+        device: String,
+        /// Whether it is connected now.
+        connected: bool,
+    },
+    /// What came of a stop.
+    StopDone {
+        /// The node's word for it.
+        outcome: RequestOutcome,
+    },
+    /// The code for the other device.
+    Code(String),
+    /// What both screens show.
+    Words {
+        /// Four words from the connection itself.
+        words: String,
+        /// What the other device calls itself; untrusted.
+        name: String,
+        /// Its id.
+        device: DeviceId,
+    },
+    /// The device is in the account.
+    Joined {
+        /// The account.
+        account: AccountId,
+        /// The new device.
+        device: DeviceId,
+    },
+    /// Nothing more comes.
+    Done,
+    /// It failed.
+    Failed(Failure),
+}
+
+/// How a box ended, for the one who ran it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ended {
+    /// How its command ended, if it ran.
+    pub exit: Option<ChildExit>,
+    /// Why it is over.
+    pub end: BoxEnd,
+    /// Flows that the gate reset at the end.
+    pub flows_reset: u32,
+    /// Processes still there, counted after; `None` where nobody could count.
+    pub processes_left: Option<u32>,
+    /// What was refused, each kind once with its count.
+    pub refusals: Vec<(FlowRefused, u64)>,
+}
+
+/// Whose fault it is, and so what a person can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// What was asked is wrong; exit code 2.
+    Usage,
+    /// This machine or its settings do not allow it; exit code 125.
+    Host,
+    /// A fault of bailey's; exit code 125.
+    Internal,
+}
+
+/// A failed question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Failure {
+    /// Whose fault.
+    pub kind: FailureKind,
+    /// What failed, naming the place.
+    pub text: String,
+    /// What would help, if anything is known to.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// What was asked is wrong.
+    #[must_use]
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Usage, text: text.into(), hint: None }
+    }
+
+    /// This machine or its settings do not allow it.
+    #[must_use]
+    pub fn host(text: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Host, text: text.into(), hint: None }
+    }
+
+    /// A fault of bailey's.
+    #[must_use]
+    pub fn internal(text: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Internal, text: text.into(), hint: None }
+    }
+
+    /// With what would help.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The exit code of the command line.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self.kind {
+            FailureKind::Usage => 2,
+            FailureKind::Host | FailureKind::Internal => 125,
+        }
+    }
+}
+
+impl From<ChannelError> for Failure {
+    fn from(error: ChannelError) -> Self {
+        match error {
+            ChannelError::Closed => Self::internal("the node went away")
+                .hint("its log is node.log in bailey's state folder"),
+            other => Self::internal(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The command line: parses, asks the node, prints.
+
+mod args;
+mod demo;
+mod device;
+mod out;
+mod read;
+mod relay;
+mod run;
+mod stop;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::api::Failure;
+use crate::daemon;
+use args::{DeviceVerb, Line, Verb};
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let line = match Line::try_parse() {
+        Ok(line) => line,
+        Err(error) => {
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _unwritable = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match dispatch(line.verb) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            out::failure(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn dispatch(verb: Verb) -> Result<u8, Failure> {
+    match verb {
+        Verb::Run(args) => run::run(&args),
+        Verb::Ps(args) => read::ps(&args),
+        Verb::Flows(args) => read::flows(&args),
+        Verb::Notices(args) => read::notices(&args),
+        Verb::Stop(args) => stop::stop(&args),
+        Verb::Device(DeviceVerb::Add(args)) => device::add(&args),
+        Verb::Device(DeviceVerb::Join(args)) => device::join(&args),
+        Verb::Device(DeviceVerb::List(args)) => device::list(&args),
+        Verb::Node(args) => daemon::run(args.background, args.device_name),
+        Verb::Demo(args) => demo::demo(args.json),
+        Verb::WorldServe(args) => demo::serve(&args.words),
+    }
+}

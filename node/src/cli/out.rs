@@ -1,0 +1,52 @@
+//! What reaches the terminal. Data goes to stdout, everything else to stderr;
+//! a reader that went away ends the command quietly.
+
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+use crate::api::Failure;
+use crate::show;
+
+/// A line of data.
+///
+/// # Errors
+/// When nobody reads any more.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|error| gone(&error))
+}
+
+/// An object of data, as one line of JSON.
+///
+/// # Errors
+/// When nobody reads any more.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Failure::internal(format!("JSON: {error}")))?;
+    line(&text)
+}
+
+/// A line for a person beside the data.
+pub(crate) fn say(text: &str) {
+    // A terminal that is gone leaves nobody to tell.
+    let _unwritable = writeln!(io::stderr(), "bailey: {text}");
+}
+
+/// A failure and its hint.
+pub(crate) fn failure(failure: &Failure) {
+    if failure.text.is_empty() {
+        return;
+    }
+    say(&show::text(&failure.text));
+    if let Some(hint) = &failure.hint {
+        say(&format!("  {}", show::text(hint)));
+    }
+}
+
+fn gone(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::internal(""),
+        _ => Failure::host(format!("stdout: {error}")),
+    }
+}

@@ -1,0 +1,135 @@
+//! The two programs of a box: launcher and gate, each behind one channel.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use bailey_channel::{AsyncChannel, Channel, ChannelError, Message};
+use bailey_fence_plan::channel::{FromFence, ToFence};
+use bailey_gate_proto::channel::{FromGate, ToGate};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+use super::event::{COMMANDS, NodeEvent, RunId};
+
+/// A command and its descriptors.
+type Outgoing<T> = (T, Vec<OwnedFd>);
+
+/// The node's end of a program of a box. Dropping it ends the program.
+#[derive(Debug)]
+pub(crate) struct Program<T> {
+    commands: mpsc::Sender<Outgoing<T>>,
+}
+
+impl<T> Program<T> {
+    /// Queues one command; `false` if the program is gone or does not read.
+    pub(crate) fn send(&self, command: T, fds: Vec<OwnedFd>) -> bool {
+        self.commands.try_send((command, fds)).is_ok()
+    }
+}
+
+/// Starts a box's launcher.
+///
+/// # Errors
+/// When the program is not there or cannot be started.
+pub(crate) fn fence(
+    run: RunId,
+    events: mpsc::Sender<NodeEvent>,
+) -> io::Result<Program<ToFence>> {
+    start::<ToFence, FromFence>("bailey-fence", events, move |message| match message {
+        Some(Message { value, fds }) => NodeEvent::Fence { run, said: value, fds },
+        None => NodeEvent::FenceGone { run },
+    })
+}
+
+/// Starts a box's gate.
+///
+/// # Errors
+/// When the program is not there or cannot be started.
+pub(crate) fn gate(run: RunId, events: mpsc::Sender<NodeEvent>) -> io::Result<Program<ToGate>> {
+    start::<ToGate, FromGate>("bailey-gate", events, move |message| match message {
+        Some(Message { value, .. }) => NodeEvent::Gate { run, said: value },
+        None => NodeEvent::GateGone { run },
+    })
+}
+
+/// Starts a program with a channel as its standard input, and a task that
+/// stands between that channel and the loop.
+fn start<T, F>(
+    name: &str,
+    events: mpsc::Sender<NodeEvent>,
+    event: impl Fn(Option<Message<F>>) -> NodeEvent + Send + Sync + 'static,
+) -> io::Result<Program<T>>
+where
+    T: Serialize + Send + Sync + 'static,
+    F: DeserializeOwned + Send + 'static,
+{
+    let (own, theirs) = Channel::pair().map_err(io::Error::other)?;
+    let program = beside(name)?;
+    let child = Command::new(&program)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
+    let channel = AsyncChannel::new(own)?;
+    let (commands, outgoing) = mpsc::channel(COMMANDS);
+    tokio::spawn(async move {
+        attend(channel, outgoing, child, &events, &event).await;
+        let _loop_gone = events.send(event(None)).await;
+    });
+    Ok(Program { commands })
+}
+
+async fn attend<T, F>(
+    mut channel: AsyncChannel,
+    mut outgoing: mpsc::Receiver<Outgoing<T>>,
+    mut child: Child,
+    events: &mpsc::Sender<NodeEvent>,
+    event: &(impl Fn(Option<Message<F>>) -> NodeEvent + Send + Sync),
+) where
+    T: Serialize,
+    F: DeserializeOwned,
+{
+    /// Frames are gathered to this many bytes before they are sent.
+    const GATHER: usize = 64 << 10;
+    loop {
+        let room = channel.queued_bytes() < GATHER;
+        let result = tokio::select! {
+            biased;
+            command = outgoing.recv(), if room => match command {
+                Some((command, fds)) => channel.queue(&command, fds),
+                None => break,
+            },
+            flushed = channel.flush(), if channel.queued_bytes() > 0 => flushed,
+            message = channel.receive::<F>() => match message {
+                Ok(message) => {
+                    events.send(event(Some(message))).await.map_err(|_| ChannelError::Closed)
+                }
+                Err(error) => Err(error),
+            },
+        };
+        if result.is_err() {
+            break;
+        }
+    }
+    // The end of the channel is the program's order to end. A program that
+    // does not is killed when its handle is dropped.
+    drop(channel);
+    let limit = std::time::Duration::from_secs(5);
+    if tokio::time::timeout(limit, child.wait()).await.is_err() {
+        let _gone = child.kill().await;
+    }
+}
+
+/// The program in the folder of this one.
+fn beside(name: &str) -> io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.with_file_name(name))
+}

@@ -1,0 +1,96 @@
+//! The control socket: a task a connection between it and the loop.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use bailey_channel::{AsyncChannel, ChannelError};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+use super::event::{ANSWERS, Answer, ConnId, NodeEvent};
+use crate::api::{API, Tell};
+
+/// Connections at once; a person has a few.
+const MAX_CONNECTIONS: usize = 256;
+
+/// Listens. A socket file left by a node that is gone is replaced: the lock
+/// was taken before.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Accepts until the loop is gone.
+pub(crate) async fn accept(listener: UnixListener, events: mpsc::Sender<NodeEvent>) {
+    let slots = std::sync::Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    let mut next = 0_u64;
+    loop {
+        let Ok(slot) = std::sync::Arc::clone(&slots).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                eprintln!("control socket: {error}");
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        next += 1;
+        let (conn, events) = (ConnId(next), events.clone());
+        tokio::spawn(async move {
+            if is_own(&stream) {
+                serve(conn, stream, &events).await;
+                // The loop is gone: nobody is left to tell.
+                let _gone = events.send(NodeEvent::Disconnected { conn }).await;
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// Whether the other end runs as this user. The folder's mode says so already;
+/// this holds where somebody widened it.
+fn is_own(stream: &UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw())
+}
+
+async fn serve(conn: ConnId, stream: UnixStream, events: &mpsc::Sender<NodeEvent>) {
+    let mut channel = AsyncChannel::from_tokio(stream);
+    let (answers, mut outgoing) = mpsc::channel::<Answer>(ANSWERS);
+    let hello = Tell::Hello { api: API, pid: std::process::id() };
+    if channel.send(&hello, Vec::new()).await.is_err() {
+        return;
+    }
+    if events.send(NodeEvent::Connected { conn, answers }).await.is_err() {
+        return;
+    }
+    loop {
+        let idle = channel.queued_bytes() == 0;
+        let result = tokio::select! {
+            answer = outgoing.recv(), if idle => match answer {
+                Some((tell, fds)) => channel.queue(&tell, fds),
+                // The loop has nothing more to say on this connection.
+                None => return,
+            },
+            flushed = channel.flush(), if !idle => flushed,
+            message = channel.receive() => match message {
+                Ok(message) => {
+                    let asked = NodeEvent::Asked { conn, ask: message.value, fds: message.fds };
+                    events.send(asked).await.map_err(|_| ChannelError::Closed)
+                }
+                Err(error) => Err(error),
+            },
+        };
+        if result.is_err() {
+            return;
+        }
+    }
+}

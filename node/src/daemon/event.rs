@@ -1,0 +1,67 @@
+//! All that can happen to the node: one closed enum, one loop.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use bailey_fence_plan::channel::FromFence;
+use bailey_gate_proto::channel::FromGate;
+use bailey_sync::SyncEvent;
+use tokio::sync::mpsc;
+
+use super::pairing::PairingEvent;
+use crate::api::{Ask, Tell};
+
+/// Events waiting for the loop; past it the senders wait, and with them the
+/// sockets that they read.
+pub(crate) const EVENTS: usize = 1024;
+/// Answers waiting for one connection.
+pub(crate) const ANSWERS: usize = 1024;
+/// Commands waiting for one launcher or gate.
+pub(crate) const COMMANDS: usize = 8192;
+
+/// A connection to the control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnId(pub(crate) u64);
+
+/// One incarnation of a box on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RunId(pub(crate) u64);
+
+/// An answer and its descriptors.
+pub(crate) type Answer = (Tell, Vec<OwnedFd>);
+
+/// What happened outside the store.
+#[derive(Debug)]
+pub(crate) enum NodeEvent {
+    /// A connection is there.
+    Connected {
+        conn: ConnId,
+        answers: mpsc::Sender<Answer>,
+    },
+    /// A question came by it.
+    Asked {
+        conn: ConnId,
+        ask: Ask,
+        fds: VecDeque<OwnedFd>,
+    },
+    /// It is gone.
+    Disconnected { conn: ConnId },
+    /// A launcher says something.
+    Fence {
+        run: RunId,
+        said: FromFence,
+        fds: VecDeque<OwnedFd>,
+    },
+    /// A launcher is gone.
+    FenceGone { run: RunId },
+    /// A gate says something.
+    Gate { run: RunId, said: FromGate },
+    /// A gate is gone.
+    GateGone { run: RunId },
+    /// A follower was sent a box's history up to this entry.
+    HistoryRead { conn: ConnId, upto: u64 },
+    /// The sync endpoint says something.
+    Sync(SyncEvent),
+    /// A pairing goes on.
+    Pairing { conn: ConnId, event: PairingEvent },
+}

@@ -1,0 +1,253 @@
+//! What is shown, as a fold over entries: boxes, names, notices, requests.
+//!
+//! Rebuilt at start from the documents and fed every entry appended or
+//! ingested after. Nothing here is stored.
+
+use std::collections::BTreeMap;
+
+use bailey_model::{
+    BoxEnd, BoxId, DeviceId, Entry, Event, Incarnation, Notice, Receipt, Request, RequestId,
+    Timestamp,
+};
+
+use crate::api::Failure;
+use crate::rows::{self, BoxRow, short};
+
+/// Notices kept for showing; older ones stay in the document.
+const MAX_NOTICES: usize = 10_000;
+/// Requests kept; one is acted on within the life of its box's incarnation.
+const MAX_REQUESTS: usize = 10_000;
+/// Longest shown device name, in characters.
+pub(crate) const MAX_NAME: usize = 64;
+
+/// A box of any device, in its newest incarnation.
+#[derive(Debug, Clone)]
+pub(crate) struct BoxState {
+    pub(crate) writer: DeviceId,
+    pub(crate) id: BoxId,
+    pub(crate) name: String,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) started: Timestamp,
+    pub(crate) reach: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) ended: Option<(Timestamp, BoxEnd)>,
+}
+
+/// A request and what came of it.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestState {
+    pub(crate) from: DeviceId,
+    pub(crate) request: Request,
+    pub(crate) receipt: Option<Receipt>,
+}
+
+/// The fold.
+#[derive(Debug, Default)]
+pub(crate) struct Fold {
+    boxes: BTreeMap<(DeviceId, BoxId), BoxState>,
+    names: BTreeMap<DeviceId, String>,
+    notices: std::collections::VecDeque<(DeviceId, Timestamp, Notice)>,
+    requests: BTreeMap<RequestId, RequestState>,
+}
+
+impl Fold {
+    /// Takes an entry of the node, notices or requests document.
+    pub(crate) fn push(&mut self, writer: DeviceId, entry: &Entry) {
+        match &entry.event {
+            Event::BoxStarted(started) => {
+                let state = BoxState {
+                    writer,
+                    id: started.box_id,
+                    name: started.name.clone(),
+                    incarnation: started.incarnation,
+                    started: entry.ts,
+                    reach: started.reach.clone(),
+                    command: started.command.clone(),
+                    ended: None,
+                };
+                self.boxes.insert((writer, started.box_id), state);
+            }
+            Event::BoxEnded(ended) => {
+                let state = self.boxes.get_mut(&(writer, ended.box_id));
+                if let Some(state) = state.filter(|state| state.incarnation == ended.incarnation) {
+                    state.ended = Some((entry.ts, ended.end.clone()));
+                }
+            }
+            Event::DeviceNamed(named) => {
+                let name: String = named.name.chars().take(MAX_NAME).collect();
+                self.names.insert(writer, name);
+            }
+            Event::Notice(notice) => {
+                if self.notices.len() == MAX_NOTICES {
+                    self.notices.pop_front();
+                }
+                self.notices.push_back((writer, entry.ts, notice.clone()));
+            }
+            Event::Request(request) if self.requests.len() < MAX_REQUESTS => {
+                // An id seen before is the same request, or a forgery of it by
+                // another member: the first stands.
+                self.requests.entry(request.id).or_insert_with(|| RequestState {
+                    from: writer,
+                    request: request.clone(),
+                    receipt: None,
+                });
+            }
+            Event::Receipt(receipt) => {
+                let state = self.requests.get_mut(&receipt.request);
+                if let Some(state) = state.filter(|state| state.request.node == writer) {
+                    state.receipt = Some(receipt.clone());
+                }
+            }
+            Event::Request(_)
+            | Event::FlowOpened(_)
+            | Event::FlowRefused(_)
+            | Event::FlowEnded(_)
+            | Event::NameAsked(_)
+            | Event::Gap(_)
+            | Event::Newer(_) => {}
+        }
+    }
+
+    /// Every box, oldest start first.
+    pub(crate) fn boxes(&self) -> Vec<&BoxState> {
+        let mut boxes: Vec<_> = self.boxes.values().collect();
+        boxes.sort_by_key(|state| state.started);
+        boxes
+    }
+
+    /// Every notice kept, oldest first.
+    pub(crate) fn notices(&self) -> impl Iterator<Item = &(DeviceId, Timestamp, Notice)> {
+        self.notices.iter()
+    }
+
+    /// A request.
+    pub(crate) fn request(&self, id: RequestId) -> Option<&RequestState> {
+        self.requests.get(&id)
+    }
+
+    /// Requests to a node that have no receipt.
+    pub(crate) fn unanswered(&self, node: DeviceId) -> Vec<RequestState> {
+        let open = |state: &&RequestState| state.request.node == node && state.receipt.is_none();
+        self.requests.values().filter(open).cloned().collect()
+    }
+
+    /// What a device calls itself, else the start of its id.
+    pub(crate) fn device_name(&self, device: DeviceId) -> String {
+        self.names.get(&device).cloned().unwrap_or_else(|| short(&device))
+    }
+
+    /// Finds a box by name or id, perhaps `@DEVICE` (name or start of its id).
+    /// A name used on several devices means this one's.
+    pub(crate) fn resolve(&self, target: &str, this: DeviceId) -> Result<BoxState, Failure> {
+        let (name, device) = match target.rsplit_once('@') {
+            Some((name, device)) if !name.is_empty() && !device.is_empty() => (name, Some(device)),
+            _ => (target, None),
+        };
+        let on_device = |state: &&BoxState| {
+            device.is_none_or(|device| {
+                self.device_name(state.writer) == device
+                    || (device.len() >= 4 && state.writer.to_string().starts_with(device))
+            })
+        };
+        let named = |state: &&BoxState| state.name == name || state.id.to_string() == name;
+        let found: Vec<_> = self.boxes.values().filter(named).filter(on_device).collect();
+        match found.as_slice() {
+            [] => Err(Failure::usage(format!("no box {target:?}")).hint("bailey ps lists them")),
+            [one] => Ok((*one).clone()),
+            several => {
+                let own = several.iter().filter(|state| state.writer == this);
+                match own.collect::<Vec<_>>().as_slice() {
+                    [one] if device.is_none() => Ok((**one).clone()),
+                    _ => Err(Failure::usage(format!("several boxes are called {target:?}"))
+                        .hint("NAME@DEVICE, or the id that bailey ps --json shows")),
+                }
+            }
+        }
+    }
+
+    /// A box's row.
+    pub(crate) fn box_row(&self, state: &BoxState) -> BoxRow {
+        BoxRow {
+            v: rows::V,
+            name: state.name.clone(),
+            id: state.id.to_string(),
+            device: self.device_name(state.writer),
+            state: if state.ended.is_some() { "ended" } else { "running" }.to_owned(),
+            started: state.started.to_string(),
+            ended: state.ended.as_ref().map(|(ts, _)| ts.to_string()),
+            end: state.ended.as_ref().map(|(_, end)| rows::end_text(end)),
+            reach: state.reach.clone(),
+            command: state.command.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bailey_model::{BoxEnded, BoxStarted, ChildExit, DeviceNamed};
+
+    const HERE: DeviceId = DeviceId([1; 32]);
+    const THERE: DeviceId = DeviceId([2; 32]);
+
+    fn started(name: &str, id: u8, run: u8) -> Event {
+        Event::BoxStarted(BoxStarted {
+            box_id: BoxId([id; 16]),
+            name: name.to_owned(),
+            incarnation: Incarnation([run; 16]),
+            command: Vec::new(),
+            reach: "internet".to_owned(),
+            image: "host".to_owned(),
+        })
+    }
+
+    fn ended(id: u8, run: u8) -> Event {
+        Event::BoxEnded(BoxEnded {
+            box_id: BoxId([id; 16]),
+            incarnation: Incarnation([run; 16]),
+            end: BoxEnd::Exited(ChildExit::Code(0)),
+            processes_left: Some(0),
+            flows_reset: 0,
+        })
+    }
+
+    fn push(fold: &mut Fold, writer: DeviceId, no: u64, event: Event) {
+        fold.push(writer, &Entry { no, ts: Timestamp(no), event });
+    }
+
+    #[test]
+    fn an_end_of_an_older_incarnation_does_not_end_the_newer_one() {
+        let mut fold = Fold::default();
+        push(&mut fold, HERE, 1, started("yard", 1, 1));
+        push(&mut fold, HERE, 2, started("yard", 1, 2));
+        push(&mut fold, HERE, 3, ended(1, 1));
+        assert!(fold.boxes()[0].ended.is_none());
+        push(&mut fold, THERE, 4, ended(1, 2));
+        assert!(fold.boxes()[0].ended.is_none(), "another device cannot end it");
+        push(&mut fold, HERE, 5, ended(1, 2));
+        assert!(fold.boxes()[0].ended.is_some());
+    }
+
+    #[test]
+    fn a_name_on_two_devices_means_this_one_unless_the_device_is_said() {
+        let mut fold = Fold::default();
+        push(&mut fold, HERE, 1, started("yard", 1, 1));
+        push(&mut fold, THERE, 1, started("yard", 2, 1));
+        push(&mut fold, THERE, 2, DeviceNamed { name: "laptop".to_owned() }.into_event());
+        assert_eq!(fold.resolve("yard", HERE).unwrap().writer, HERE);
+        assert_eq!(fold.resolve("yard@laptop", HERE).unwrap().writer, THERE);
+        assert_eq!(fold.resolve("yard@0202", HERE).unwrap().writer, THERE);
+        assert!(fold.resolve("yard@phone", HERE).is_err());
+        assert!(fold.resolve("keep", HERE).is_err());
+    }
+
+    trait IntoEvent {
+        fn into_event(self) -> Event;
+    }
+
+    impl IntoEvent for DeviceNamed {
+        fn into_event(self) -> Event {
+            Event::DeviceNamed(self)
+        }
+    }
+}

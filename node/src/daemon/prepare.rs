@@ -1,0 +1,229 @@
+//! A box before its first entry: its name and folder, its grants, its spec.
+
+use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use bailey_fence_plan::channel::{BoxSpec, Grant, MAX_GRANTS, Stdio};
+use bailey_fence_plan::{NodeFolders, refuse_grant};
+use bailey_model::{BoxId, Incarnation, Reach};
+
+use super::clock;
+use super::event::ConnId;
+use super::run_state::{Prepared, Run};
+use crate::api::{Failure, GrantAsk, RunAsk};
+use crate::paths::{Paths, private_dir};
+use crate::show;
+
+/// Where every box sees its own folder.
+const HOME: &[u8] = b"/home/box";
+/// Longest name of a box, so that it fits a host name's label.
+const MAX_NAME: usize = 48;
+/// How the names of unnamed boxes start; a person's box may not be called so.
+const UNNAMED: &str = "unnamed-";
+/// What a program needs to start, and nothing of the caller.
+const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/usr/games";
+
+/// Checks a question and makes a run of it, and the command as it is entered.
+pub(super) fn prepare(
+    paths: &Paths,
+    conn: ConnId,
+    ask: RunAsk,
+    mut fds: VecDeque<OwnedFd>,
+    running: &dyn Fn(&str) -> bool,
+) -> Result<(Run, Vec<String>), Failure> {
+    let reach: Reach = ask.reach.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    if ask.command.is_empty() {
+        return Err(Failure::usage("no command"));
+    }
+    let stdio_fds = if ask.pty.is_some() { 0 } else { 3 };
+    if fds.len() != stdio_fds + ask.grants.len() || ask.grants.len() > MAX_GRANTS {
+        return Err(Failure::usage(format!("at most {MAX_GRANTS} grants, each with its descriptor")));
+    }
+    let folders = folders(paths);
+    for grant in &ask.grants {
+        check_grant(grant, &folders)?;
+    }
+    let unnamed = ask.name.is_none();
+    let name = match ask.name {
+        Some(name) => checked_name(name)?,
+        None => made_up_name()?,
+    };
+    if running(&name) {
+        return Err(Failure::usage(format!("a box {name:?} runs already"))
+            .hint(format!("bailey stop {name}, or another --name")));
+    }
+    let (box_id, home) = own_folder(paths, &name)?;
+    let incarnation = Incarnation(random()?);
+    let command: Vec<String> =
+        ask.command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let grants_from = fds.split_off(stdio_fds);
+    let handed = fds.into_iter().chain([home]).chain(grants_from).collect();
+    let spec = BoxSpec {
+        hostname: hostname(&name),
+        command: ask.command,
+        env: environment(ask.env, ask.pty.is_some()),
+        cwd: ask.cwd.unwrap_or_else(|| HOME.to_vec()),
+        home: HOME.to_vec(),
+        grants: ask
+            .grants
+            .into_iter()
+            .map(|grant| Grant { at: grant.path, read_only: grant.read_only })
+            .collect(),
+        stdio: match ask.pty {
+            Some((rows, cols)) => Stdio::Pty { rows, cols },
+            None => Stdio::Pipes,
+        },
+        uid: nix::unistd::geteuid().as_raw(),
+        gid: nix::unistd::getegid().as_raw(),
+    };
+    let prepared = Prepared { spec, fds: handed };
+    Ok((Run::new(box_id, incarnation, name, unnamed, reach, conn, prepared), command))
+}
+
+/// Takes an unnamed box's own folder away. Nothing of the box runs any more,
+/// and links in it are removed, never followed.
+pub(super) fn remove_own_folder(paths: &Paths, name: &str) {
+    let folder = paths.boxed(name);
+    if let Err(error) = std::fs::remove_dir_all(&folder) {
+        eprintln!("{}: {error}", folder.display());
+    }
+}
+
+/// The node's folders, canonical, as grants are.
+fn folders(paths: &Paths) -> NodeFolders {
+    let canonical = |path: &Path| {
+        path.canonicalize().unwrap_or_else(|_| path.to_owned()).as_os_str().as_bytes().to_vec()
+    };
+    NodeFolders {
+        own: vec![canonical(&paths.state), canonical(&paths.runtime)],
+        runtime: std::env::var_os("XDG_RUNTIME_DIR").map(|path| canonical(Path::new(&path))),
+    }
+}
+
+/// Own folders of unnamed boxes that a node left when it was killed.
+pub(super) fn remove_unnamed(paths: &Paths) {
+    let Ok(entries) = std::fs::read_dir(paths.state.join("boxes")) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| name.starts_with(UNNAMED)) else { continue };
+        remove_own_folder(paths, name);
+    }
+}
+
+fn check_grant(grant: &GrantAsk, folders: &NodeFolders) -> Result<(), Failure> {
+    match refuse_grant(&grant.path, folders) {
+        None => Ok(()),
+        Some(reason) => {
+            let path = show::bytes(&grant.path);
+            Err(Failure::usage(format!("--grant {path}: {reason}")))
+        }
+    }
+}
+
+/// Letters, digits, `-`, `_` and `.`; no dot first, so no hidden or parent folder.
+fn checked_name(name: String) -> Result<String, Failure> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let first = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
+    if name.starts_with(UNNAMED) {
+        return Err(Failure::usage(format!("--name {name}: names of that form are made up for unnamed boxes")));
+    }
+    if !first || name.len() > MAX_NAME || !name.chars().all(legal) {
+        return Err(Failure::usage(format!("--name {}: want letters, digits, - _ . (at most {MAX_NAME})", show::text(&name))));
+    }
+    Ok(name)
+}
+
+fn made_up_name() -> Result<String, Failure> {
+    let bytes: [u8; 4] = random()?;
+    Ok(bytes.iter().fold(UNNAMED.to_owned(), |name, byte| format!("{name}{byte:02x}")))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    clock::random().map_err(|error| Failure::host(format!("entropy: {error}")))
+}
+
+/// A label without a dot: a resolver would make a search domain of what follows.
+fn hostname(name: &str) -> String {
+    let label: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    label.trim_matches('-').to_owned()
+}
+
+/// The folder that is kept under this name, and the id that stands in it.
+fn own_folder(paths: &Paths, name: &str) -> Result<(BoxId, OwnedFd), Failure> {
+    let fault = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::host(format!("{}: {error}", path.display()))
+    };
+    let folder = paths.boxed(name);
+    private_dir(&paths.state.join("boxes")).map_err(|error| Failure::host(error.to_string()))?;
+    private_dir(&folder).map_err(|error| Failure::host(error.to_string()))?;
+    let home = folder.join("home");
+    private_dir(&home).map_err(|error| Failure::host(error.to_string()))?;
+    let id_path = folder.join("id");
+    let mut text = String::new();
+    match std::fs::File::open(&id_path) {
+        Ok(file) => {
+            file.take(64).read_to_string(&mut text).map_err(|error| fault(&id_path, &error))?;
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            text = BoxId(random()?).to_string();
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&id_path)
+                .and_then(|mut file| file.write_all(text.as_bytes()))
+                .map_err(|error| fault(&id_path, &error))?;
+        }
+        Err(error) => return Err(fault(&id_path, &error)),
+    }
+    let id = text.trim().parse().map_err(|error| fault(&id_path, &error))?;
+    let flags = nix::fcntl::OFlag::O_PATH
+        | nix::fcntl::OFlag::O_DIRECTORY
+        | nix::fcntl::OFlag::O_NOFOLLOW
+        | nix::fcntl::OFlag::O_CLOEXEC;
+    let fd = nix::fcntl::open(&home, flags, nix::sys::stat::Mode::empty())
+        .map_err(|error| fault(&home, &error))?;
+    Ok((id, fd))
+}
+
+fn environment(asked: Vec<(Vec<u8>, Vec<u8>)>, terminal: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut env: Vec<(Vec<u8>, Vec<u8>)> = vec![
+        (b"PATH".to_vec(), PATH.to_vec()),
+        (b"HOME".to_vec(), HOME.to_vec()),
+        (b"LANG".to_vec(), b"C.UTF-8".to_vec()),
+    ];
+    if terminal {
+        env.push((b"TERM".to_vec(), b"xterm-256color".to_vec()));
+    }
+    for (name, value) in asked {
+        env.retain(|(known, _)| *known != name);
+        env.push((name, value));
+    }
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_leave_the_folder_are_refused() {
+        for bad in ["", ".", "..", "a/b", ".x", "-x", "a b", "ä", &"x".repeat(49)] {
+            assert!(checked_name(bad.to_owned()).is_err(), "{bad:?}");
+        }
+        assert!(checked_name("agent-1.test".to_owned()).is_ok());
+    }
+
+    #[test]
+    fn the_environment_holds_only_what_was_asked_and_what_a_start_needs() {
+        let env = environment(vec![(b"PATH".to_vec(), b"/x".to_vec())], false);
+        let names: Vec<_> = env.iter().map(|(name, _)| name.as_slice()).collect();
+        assert_eq!(names, [b"HOME".as_slice(), b"LANG", b"PATH"]);
+    }
+}

@@ -1,0 +1,309 @@
+//! Boxes of this node: how an incarnation is begun, attended and ended.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use bailey_docs_store::{DocId, Urgency};
+use bailey_fence_plan::channel::{FromFence, ToFence};
+use bailey_gate_proto::channel::{FromGate, GateConfig, GateEvent, ToGate};
+use bailey_model::{
+    BoxEnd, BoxEnded, BoxStarted, EndReason, Event, FlowEnded, FlowRefused, Gap, Receipt, Refusal,
+    RequestOutcome, StoppedBy,
+};
+
+use super::event::RunId;
+use super::run_state::{Phase, Run, Waiting};
+use super::store::Tag;
+use super::{Node, child, clock, facts, prepare};
+use crate::api::{Ended, Failure, RunAsk, Tell};
+
+/// How long launcher and gate may take to end a box; then the node goes by
+/// what it can count itself.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// Boxes at once on one node.
+const MAX_RUNS: usize = 512;
+
+impl Node {
+    /// Begins an incarnation: everything that can be refused is refused
+    /// before its first entry.
+    pub(super) fn begin(
+        &mut self,
+        conn: super::event::ConnId,
+        ask: RunAsk,
+        fds: VecDeque<OwnedFd>,
+    ) -> Result<(), Failure> {
+        if self.runs.len() >= MAX_RUNS {
+            return Err(Failure::host(format!("{MAX_RUNS} boxes run already")));
+        }
+        let running = |name: &str| self.runs.values().any(|run| run.name == name);
+        let (run, command) = prepare::prepare(&self.paths, conn, ask, fds, &running)?;
+        let id = RunId(self.next());
+        let started = BoxStarted {
+            box_id: run.box_id,
+            name: run.name.clone(),
+            incarnation: run.incarnation,
+            command,
+            reach: run.reach.to_string(),
+            image: "host".to_owned(),
+        };
+        let doc = DocId::Box(run.box_id);
+        self.runs.insert(id, run);
+        self.append(DocId::Node, Event::BoxStarted(started.clone()), Urgency::Urgent, Tag::None);
+        self.append(doc, Event::BoxStarted(started), Urgency::Urgent, Tag::Started(id));
+        Ok(())
+    }
+
+    /// Its first entry stands: make the box.
+    pub(super) fn on_started(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(prepared) = run.prepared.take() else { return };
+        if run.phase != Phase::Entering {
+            return;
+        }
+        run.phase = Phase::Making;
+        match child::fence(id, self.events.clone()) {
+            Ok(fence) => {
+                fence.send(ToFence::Start(Box::new(prepared.spec)), prepared.fds);
+                run.fence = Some(fence);
+            }
+            Err(error) => self.fail(id, format!("launcher: {error}")),
+        }
+    }
+
+    /// The launcher says something.
+    pub(super) fn on_fence(&mut self, id: RunId, said: FromFence, mut fds: VecDeque<OwnedFd>) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        match said {
+            FromFence::Tun => match (fds.pop_front(), clock::random()) {
+                (Some(tun), Ok(seed)) => self.start_gate(id, tun, seed),
+                (None, _) => self.fail(id, "the launcher sent no TUN".to_owned()),
+                (_, Err(error)) => self.fail(id, format!("entropy: {error}")),
+            },
+            FromFence::Pty => run.pty = fds.pop_front(),
+            FromFence::Made { .. } => {
+                run.proc_root = fds.remove(2);
+                run.made = true;
+                self.go_if_ready(id);
+            }
+            FromFence::Running => {}
+            FromFence::Failed(error) => {
+                run.fence_over = true;
+                self.fail(id, error.to_string());
+            }
+            FromFence::Ended(exit) => {
+                run.exit = Some(exit);
+                run.fence_over = true;
+                run.begin_end(BoxEnd::Exited(exit), Instant::now());
+                self.close_if_over(id);
+            }
+        }
+    }
+
+    /// The launcher is gone; before its last word, the box went with it.
+    pub(super) fn on_fence_gone(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        run.fence_over = true;
+        run.begin_end(BoxEnd::FenceLost, Instant::now());
+        self.close_if_over(id);
+    }
+
+    fn start_gate(&mut self, id: RunId, tun: OwnedFd, seed: [u8; 32]) {
+        let facts = facts::read(self.listeners());
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        match child::gate(id, self.events.clone()) {
+            Ok(gate) => {
+                let config = GateConfig { reach: run.reach.clone(), facts, seed };
+                gate.send(ToGate::Start(config), vec![tun]);
+                run.gate = Some(gate);
+            }
+            Err(error) => self.fail(id, format!("gate: {error}")),
+        }
+    }
+
+    /// The gate says something.
+    pub(super) fn on_gate(&mut self, id: RunId, said: FromGate) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        match said {
+            FromGate::Ready => {
+                run.gate_ready = true;
+                self.go_if_ready(id);
+            }
+            FromGate::Event { ticket, event } => self.on_gate_event(id, ticket, event),
+            FromGate::Stopped { flows_reset } => {
+                run.flows_reset = flows_reset;
+                run.gate_over = true;
+                self.close_if_over(id);
+            }
+        }
+    }
+
+    fn on_gate_event(&mut self, id: RunId, ticket: Option<u64>, event: GateEvent) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let doc = DocId::Box(run.box_id);
+        let event = match event {
+            GateEvent::FlowOpened(opened) => {
+                run.open_flows.insert(opened.flow);
+                Event::FlowOpened(opened)
+            }
+            GateEvent::FlowEnded(ended) => {
+                run.open_flows.remove(&ended.flow);
+                Event::FlowEnded(ended)
+            }
+            GateEvent::FlowRefused(refused) => Event::FlowRefused(refused),
+            GateEvent::NameAsked(asked) => Event::NameAsked(asked),
+        };
+        let tag = ticket.map_or(Tag::Told(id), |ticket| Tag::Ticket(id, ticket));
+        self.append(doc, event, Urgency::Normal, tag);
+    }
+
+    /// The gate is gone. Before its last word its box has no network any more:
+    /// the TUN went with it.
+    pub(super) fn on_gate_gone(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        run.gate = None;
+        let said_last = std::mem::replace(&mut run.gate_over, true);
+        if said_last {
+            return;
+        }
+        let doc = DocId::Box(run.box_id);
+        let lost = std::mem::take(&mut run.open_flows);
+        let making = run.phase == Phase::Making;
+        for flow in lost {
+            let ended = FlowEnded {
+                flow,
+                bytes_out: 0,
+                bytes_in: 0,
+                duration_us: 0,
+                end: EndReason::GateLost,
+                outer_src: None,
+            };
+            self.append(doc, Event::FlowEnded(ended), Urgency::Normal, Tag::None);
+        }
+        let reason = "the gate went away; the box has no network from here on".to_owned();
+        self.append(doc, Event::Gap(Gap { reason }), Urgency::Urgent, Tag::None);
+        if making {
+            self.fail(id, "the gate went away before the box was ready".to_owned());
+        } else {
+            self.close_if_over(id);
+        }
+    }
+
+    fn go_if_ready(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        if !(run.made && run.gate_ready && run.phase == Phase::Making) {
+            return;
+        }
+        run.phase = Phase::Running;
+        let (name, box_id, client) = (run.name.clone(), run.box_id, run.client);
+        let pty = run.pty.take().into_iter().collect();
+        if let Some(fence) = &run.fence {
+            fence.send(ToFence::Go, vec![]);
+        }
+        if let Some(conn) = client {
+            self.tell_with(conn, Tell::Running { name, box_id }, pty);
+        }
+    }
+
+    /// It could not be made.
+    pub(super) fn fail(&mut self, id: RunId, what: String) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        run.begin_end(BoxEnd::NotStarted(what), Instant::now());
+        self.close_if_over(id);
+    }
+
+    /// Stops a box of this node; the answer comes when it is measured.
+    pub(super) fn stop_run(&mut self, id: RunId, by: StoppedBy, waiting: Waiting) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        run.waiting.push(waiting);
+        run.begin_end(BoxEnd::Stopped(by), Instant::now());
+        self.close_if_over(id);
+    }
+
+    /// Ends are not waited for for ever: what launcher and gate have not said
+    /// by the limit, the node counts itself.
+    pub(super) fn end_overdue(&mut self, now: Instant) {
+        let overdue = |run: &Run| run.ending_since.is_some_and(|since| now > since + END_LIMIT);
+        let ids: Vec<RunId> =
+            self.runs.iter().filter(|(_, run)| overdue(run)).map(|(id, _)| *id).collect();
+        for id in ids {
+            if let Some(run) = self.runs.get_mut(&id).filter(|run| run.phase == Phase::Ending) {
+                run.fence_over = true;
+                run.gate_over = true;
+            }
+            self.close_if_over(id);
+        }
+    }
+
+    fn close_if_over(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id).filter(|run| run.is_over()) else { return };
+        run.phase = Phase::Closing;
+        run.processes_left = run.count_processes();
+        // Both programs end with their channels.
+        (run.fence, run.gate) = (None, None);
+        let ended = BoxEnded {
+            box_id: run.box_id,
+            incarnation: run.incarnation,
+            end: run.end.clone().unwrap_or(BoxEnd::FenceLost),
+            processes_left: run.processes_left,
+            flows_reset: run.flows_reset,
+        };
+        let doc = DocId::Box(run.box_id);
+        self.append(doc, Event::BoxEnded(ended.clone()), Urgency::Urgent, Tag::None);
+        self.append(DocId::Node, Event::BoxEnded(ended), Urgency::Urgent, Tag::Ended(id));
+    }
+
+    /// Its last entry stands, or could not be written: answer and forget it.
+    pub(super) fn on_ended(&mut self, id: RunId) {
+        let Some(run) = self.runs.remove(&id) else { return };
+        if run.unnamed {
+            prepare::remove_own_folder(&self.paths, &run.name);
+        }
+        let outcome = outcome(&run);
+        for waiting in &run.waiting {
+            match *waiting {
+                Waiting::Conn(conn) => self.finish(conn, Tell::StopDone { outcome: outcome.clone() }),
+                Waiting::Request(request, from) => {
+                    let receipt = Receipt { request, from, outcome: outcome.clone() };
+                    self.append(DocId::Requests, Event::Receipt(receipt), Urgency::Urgent, Tag::None);
+                }
+            }
+        }
+        if let Some(conn) = run.client {
+            let ended = Ended {
+                exit: run.exit,
+                end: run.end.clone().unwrap_or(BoxEnd::FenceLost),
+                flows_reset: run.flows_reset,
+                processes_left: run.processes_left,
+                refusals: run.refusals(),
+            };
+            self.tell(conn, Tell::Ended(ended));
+        }
+    }
+
+    /// A refusal of a running box stands in its audit: tell its terminal, once
+    /// for each host or address.
+    pub(super) fn on_refused(&mut self, id: RunId, refused: &FlowRefused) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let first = run.note_refusal(refused);
+        // At the end everything is refused; that is no news.
+        let told = first && refused.refusal != Refusal::BoxStopping;
+        if let Some(conn) = run.client.filter(|_| told) {
+            self.tell(conn, Tell::Refused(refused.clone()));
+        }
+    }
+}
+
+/// What a stop came to, measured.
+fn outcome(run: &Run) -> RequestOutcome {
+    let Some(by) = run.stopped_by() else { return RequestOutcome::AlreadyOver };
+    let _who = by;
+    let took = run.ending_since.map(|since| since.elapsed()).unwrap_or_default();
+    let left = run.processes_left.unwrap_or(0);
+    RequestOutcome::Stopped {
+        processes_ended: run.processes_before.saturating_sub(left),
+        processes_left: left,
+        flows_reset: run.flows_reset,
+        took_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
+    }
+}

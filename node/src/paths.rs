@@ -1,0 +1,150 @@
+//! The node's folders (XDG Base Directory Specification).
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Longest path of a Unix socket (`sun_path` in unix(7), less the final NUL).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// What can be wrong with the folders.
+#[derive(Debug, thiserror::Error)]
+pub enum PathsError {
+    /// Neither the XDG variable nor HOME says where.
+    #[error("neither {0} nor HOME is set to an absolute path")]
+    NotSet(&'static str),
+    /// A folder cannot be made or looked at.
+    #[error("{path}: {source}")]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What failed.
+        source: io::Error,
+    },
+    /// A folder that others could change.
+    #[error("{path}: belongs to uid {owner} with mode {mode:03o}; it must be yours alone (700)")]
+    Shared {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The socket's path does not fit.
+    #[error("{0}: too long for a socket ({MAX_SOCKET_PATH} bytes at most)")]
+    SocketPath(PathBuf),
+}
+
+/// Where the node keeps things.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// Keys, store, boxes.
+    pub state: PathBuf,
+    /// Socket.
+    pub runtime: PathBuf,
+}
+
+impl Paths {
+    /// From the environment; nothing is created.
+    ///
+    /// # Errors
+    /// When it says nothing usable.
+    pub fn from_env() -> Result<Self, PathsError> {
+        Self::from(&|name| std::env::var_os(name))
+    }
+
+    fn from(var: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, PathsError> {
+        let absolute = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+            .ok_or(PathsError::NotSet("XDG_STATE_HOME"))?
+            .join("bailey");
+        let runtime = match absolute("XDG_RUNTIME_DIR") {
+            Some(runtime) => runtime.join("bailey"),
+            None => state.join("run"),
+        };
+        Ok(Self { state, runtime })
+    }
+
+    /// Makes both folders, and refuses folders that are not the user's alone.
+    ///
+    /// # Errors
+    /// When they cannot be made or are shared.
+    pub fn create(&self) -> Result<(), PathsError> {
+        private_dir(&self.state)?;
+        private_dir(&self.runtime)
+    }
+
+    /// The control socket.
+    ///
+    /// # Errors
+    /// When the path does not fit into a socket address.
+    pub fn socket(&self) -> Result<PathBuf, PathsError> {
+        let path = self.runtime.join("control.sock");
+        if path.as_os_str().len() > MAX_SOCKET_PATH {
+            return Err(PathsError::SocketPath(path));
+        }
+        Ok(path)
+    }
+
+    /// The folder of a box's own folder and id.
+    #[must_use]
+    pub fn boxed(&self, name: &str) -> PathBuf {
+        self.state.join("boxes").join(name)
+    }
+
+    /// The node's log.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.state.join("node.log")
+    }
+}
+
+/// A folder of mode 0700 that belongs to this user.
+pub(crate) fn private_dir(path: &Path) -> Result<(), PathsError> {
+    let io = |source| PathsError::Io { path: path.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
+    let found = std::fs::symlink_metadata(path).map_err(io)?;
+    let mode = found.permissions().mode() & 0o777;
+    let mine = found.uid() == nix::unistd::geteuid().as_raw();
+    if mine && found.is_dir() && mode != 0o700 {
+        // An umask cannot widen 0700; an older folder may be wider.
+        return std::fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(io);
+    }
+    if !mine || !found.is_dir() {
+        return Err(PathsError::Shared { path: path.to_owned(), owner: found.uid(), mode });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(vars: &[(&str, &str)]) -> Result<Paths, PathsError> {
+        Paths::from(&|name| {
+            vars.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn xdg_variables_win_and_relative_ones_are_ignored() {
+        let found = paths(&[("XDG_STATE_HOME", "/s"), ("XDG_RUNTIME_DIR", "/r"), ("HOME", "/h")]);
+        let found = found.unwrap();
+        assert_eq!((found.state, found.runtime), ("/s/bailey".into(), "/r/bailey".into()));
+        let found = paths(&[("XDG_STATE_HOME", "s"), ("HOME", "/h")]).unwrap();
+        assert_eq!(found.state, Path::new("/h/.local/state/bailey"));
+        assert_eq!(found.runtime, Path::new("/h/.local/state/bailey/run"));
+        assert!(matches!(paths(&[]), Err(PathsError::NotSet(_))));
+    }
+
+    #[test]
+    fn a_socket_path_that_does_not_fit_is_refused() {
+        let long = format!("/{}", "x".repeat(100));
+        let found = paths(&[("XDG_STATE_HOME", "/s"), ("XDG_RUNTIME_DIR", &long)]).unwrap();
+        assert!(matches!(found.socket(), Err(PathsError::SocketPath(_))));
+    }
+}

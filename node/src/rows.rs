@@ -1,0 +1,329 @@
+//! Rows: what the reading verbs print, one JSON object a line with `--json`.
+//!
+//! The field names are the product's own stable schema, version 1.
+
+use std::net::IpAddr;
+
+use bailey_model::{
+    AddrClass, BoxEnd, DeviceId, Entry, Event, FlowEnded, FlowId, FlowOpened, FlowRefused, Host,
+    HostFrom, Incarnation, Proto,
+};
+use serde::{Deserialize, Serialize};
+
+/// Version of every row.
+pub const V: u32 = 1;
+
+/// A box, of this or another device.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BoxRow {
+    /// Schema version.
+    pub v: u32,
+    /// Name.
+    pub name: String,
+    /// Id, hex.
+    pub id: String,
+    /// The device that runs it.
+    pub device: String,
+    /// `running`, `ended`.
+    pub state: String,
+    /// When this incarnation started, RFC 3339.
+    pub started: String,
+    /// When it ended, RFC 3339.
+    pub ended: Option<String>,
+    /// Why it ended.
+    pub end: Option<String>,
+    /// Its reach.
+    pub reach: String,
+    /// Its command's words.
+    pub command: Vec<String>,
+}
+
+/// A flow, a refusal or a name, flat.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowRow {
+    /// Schema version.
+    pub v: u32,
+    /// `flow`, `refused`, `name`, `started`, `end`, `ended`, `gap`, `newer`.
+    pub kind: String,
+    /// When, RFC 3339 UTC.
+    pub ts: String,
+    /// The box's name.
+    #[serde(rename = "box")]
+    pub box_name: String,
+    /// Number of the entry.
+    pub no: u64,
+    /// Number of the flow in its incarnation.
+    pub flow: Option<u64>,
+    /// `allow` or `refuse`.
+    pub verdict: Option<String>,
+    /// Why it was refused.
+    pub reason: Option<String>,
+    /// `tcp`, `udp`, `dns`.
+    pub proto: Option<String>,
+    /// The box's own end.
+    pub src_ip: Option<IpAddr>,
+    /// The box's own port.
+    pub src_port: Option<u16>,
+    /// The dialled address.
+    pub dst_ip: Option<IpAddr>,
+    /// The dialled port.
+    pub dst_port: Option<u16>,
+    /// The name that led to it.
+    pub dst_host: Option<String>,
+    /// `dns` or `none`.
+    pub host_from: Option<String>,
+    /// Class of the address.
+    pub dst_class: Option<String>,
+    /// Payload bytes from the box.
+    pub bytes_out: Option<u64>,
+    /// Payload bytes to the box.
+    pub bytes_in: Option<u64>,
+    /// From verdict to end, in seconds.
+    pub duration_s: Option<f64>,
+    /// Not written by this version.
+    pub community_id: Option<String>,
+    /// The node's own end of the dialled socket.
+    pub outer_src_ip: Option<IpAddr>,
+    /// The node's own port of the dialled socket.
+    pub outer_src_port: Option<u16>,
+    /// The term of the reach that granted it.
+    pub rule: Option<String>,
+    /// Not written by this version.
+    pub tls_sni: Option<String>,
+    /// How it ended; null while it is open.
+    pub end: Option<String>,
+    /// How many equal ones within 10 s.
+    pub count: u64,
+}
+
+/// A notice.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NoticeRow {
+    /// Schema version.
+    pub v: u32,
+    /// When, RFC 3339 UTC.
+    pub ts: String,
+    /// Id, hex.
+    pub id: String,
+    /// The rule.
+    pub rule: String,
+    /// The box's name.
+    #[serde(rename = "box")]
+    pub box_name: String,
+    /// The box's id, hex.
+    pub box_id: String,
+    /// The device that raised it.
+    pub device: String,
+    /// One sentence.
+    pub text: String,
+    /// Numbers of the entries that raised it, in the box's audit.
+    pub evidence: Vec<u64>,
+    /// Those of them that this device holds, as rows.
+    pub entries: Vec<FlowRow>,
+}
+
+/// A device of the account.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeviceRow {
+    /// Schema version.
+    pub v: u32,
+    /// Id, hex.
+    pub id: String,
+    /// What it calls itself.
+    pub name: String,
+    /// `full`, `stop`, `watch`, `runs`.
+    pub role: String,
+    /// Whether it is this one.
+    pub this: bool,
+    /// Whether a session with it is up.
+    pub connected: bool,
+}
+
+impl FlowRow {
+    fn new(kind: &str, box_name: &str, entry: &Entry) -> Self {
+        Self {
+            v: V,
+            kind: kind.to_owned(),
+            ts: entry.ts.to_string(),
+            box_name: box_name.to_owned(),
+            no: entry.no,
+            flow: None,
+            verdict: None,
+            reason: None,
+            proto: None,
+            src_ip: None,
+            src_port: None,
+            dst_ip: None,
+            dst_port: None,
+            dst_host: None,
+            host_from: None,
+            dst_class: None,
+            bytes_out: None,
+            bytes_in: None,
+            duration_s: None,
+            community_id: None,
+            outer_src_ip: None,
+            outer_src_port: None,
+            rule: None,
+            tls_sni: None,
+            end: None,
+            count: 1,
+        }
+    }
+
+    fn named(mut self, proto: Proto, host: Option<&Host>, from: HostFrom) -> Self {
+        self.proto = Some(proto.to_string());
+        self.dst_host = host.map(ToString::to_string);
+        self.host_from = host.map(|_| {
+            match from {
+                HostFrom::Dns => "dns",
+                HostFrom::None => "none",
+            }
+            .to_owned()
+        });
+        self
+    }
+
+    fn opened(mut self, opened: &FlowOpened) -> Self {
+        self = self.named(opened.tuple.proto, opened.host.as_ref(), opened.host_from);
+        self.flow = Some(opened.flow.0);
+        self.verdict = Some("allow".to_owned());
+        self.src_ip = Some(opened.tuple.src.ip());
+        self.src_port = Some(opened.tuple.src.port());
+        self.dst_ip = Some(opened.tuple.dst.ip());
+        self.dst_port = Some(opened.tuple.dst.port());
+        self.dst_class = Some(opened.class.as_str().to_owned());
+        self.rule = Some(opened.granted.0.clone());
+        self
+    }
+
+    fn refused(mut self, refused: &FlowRefused) -> Self {
+        self = self.named(refused.proto, refused.host.as_ref(), refused.host_from);
+        self.verdict = Some("refuse".to_owned());
+        self.reason = Some(refused.refusal.as_str().to_owned());
+        self.src_ip = refused.src.map(|addr| addr.ip());
+        self.src_port = refused.src.map(|addr| addr.port());
+        self.dst_ip = refused.dst.map(|addr| addr.ip());
+        self.dst_port = refused.dst.map(|addr| addr.port());
+        self.dst_class = refused.class.map(AddrClass::as_str).map(str::to_owned);
+        self.count = u64::from(refused.count);
+        self
+    }
+
+    /// Writes a flow's end into its row.
+    pub fn ended(&mut self, ended: &FlowEnded) {
+        self.flow = Some(ended.flow.0);
+        self.bytes_out = Some(ended.bytes_out);
+        self.bytes_in = Some(ended.bytes_in);
+        #[expect(clippy::cast_precision_loss, reason = "seconds for a reader; 2^53 us are 285 years")]
+        let seconds = ended.duration_us as f64 / 1e6;
+        self.duration_s = Some(seconds);
+        self.outer_src_ip = ended.outer_src.map(|addr| addr.ip());
+        self.outer_src_port = ended.outer_src.map(|addr| addr.port());
+        self.end = Some(ended.end.as_str().to_owned());
+    }
+
+    /// The row of one entry by itself; `None` for entries of other documents.
+    #[must_use]
+    pub fn of(box_name: &str, entry: &Entry) -> Option<Self> {
+        let new = |kind| Self::new(kind, box_name, entry);
+        match &entry.event {
+            Event::FlowOpened(opened) => Some(new("flow").opened(opened)),
+            Event::FlowRefused(refused) => Some(new("refused").refused(refused)),
+            Event::FlowEnded(ended) => {
+                let mut row = new("end");
+                row.ended(ended);
+                Some(row)
+            }
+            Event::NameAsked(asked) => {
+                let mut row = new("name").named(Proto::Dns, Some(&asked.host), HostFrom::Dns);
+                row.verdict = Some("allow".to_owned());
+                row.count = u64::from(asked.count);
+                Some(row)
+            }
+            Event::BoxStarted(_) => Some(new("started")),
+            Event::BoxEnded(ended) => {
+                let mut row = new("ended");
+                row.end = Some(end_text(&ended.end));
+                Some(row)
+            }
+            Event::Gap(gap) => {
+                let mut row = new("gap");
+                row.reason = Some(gap.reason.clone());
+                Some(row)
+            }
+            Event::Newer(newer) => {
+                let mut row = new("newer");
+                row.reason = Some(format!("kind {} of a newer version", newer.kind));
+                Some(row)
+            }
+            Event::DeviceNamed(_) | Event::Notice(_) | Event::Request(_) | Event::Receipt(_) => None,
+        }
+    }
+}
+
+/// Why an incarnation is over, as one word group.
+#[must_use]
+pub fn end_text(end: &BoxEnd) -> String {
+    match end {
+        BoxEnd::Exited(exit) => format!("exited {}", exit.shell_code()),
+        BoxEnd::Stopped(bailey_model::StoppedBy::Here) => "stopped here".to_owned(),
+        BoxEnd::Stopped(bailey_model::StoppedBy::Device(device, _)) => {
+            format!("stopped by device {}", short(device))
+        }
+        BoxEnd::ClientGone => "client gone".to_owned(),
+        BoxEnd::FenceLost => "fence lost".to_owned(),
+        BoxEnd::NotStarted(what) => format!("not started: {what}"),
+        BoxEnd::NodeLost => "node lost".to_owned(),
+    }
+}
+
+/// The first digits of a device id, enough for a person.
+#[must_use]
+pub fn short(device: &DeviceId) -> String {
+    device.to_string().chars().take(8).collect()
+}
+
+/// Folds entries to rows: a flow and its end are one row, in order of the
+/// flow's start. Holds the open flows of one incarnation at most.
+#[derive(Debug, Default)]
+pub struct Fold {
+    rows: Vec<FlowRow>,
+    open: std::collections::BTreeMap<(Option<Incarnation>, FlowId), usize>,
+    incarnation: Option<Incarnation>,
+}
+
+impl Fold {
+    /// Takes the next entry.
+    pub fn push(&mut self, box_name: &str, entry: &Entry) {
+        match &entry.event {
+            Event::BoxStarted(started) => self.incarnation = Some(started.incarnation),
+            Event::FlowOpened(opened) => {
+                self.open.insert((self.incarnation, opened.flow), self.rows.len());
+            }
+            Event::FlowEnded(ended) => {
+                let at = self.open.remove(&(self.incarnation, ended.flow));
+                if let Some(row) = at.and_then(|at| self.rows.get_mut(at)) {
+                    row.ended(ended);
+                    return;
+                }
+            }
+            Event::FlowRefused(_)
+            | Event::NameAsked(_)
+            | Event::BoxEnded(_)
+            | Event::Gap(_)
+            | Event::DeviceNamed(_)
+            | Event::Notice(_)
+            | Event::Request(_)
+            | Event::Receipt(_)
+            | Event::Newer(_) => {}
+        }
+        self.rows.extend(FlowRow::of(box_name, entry));
+    }
+
+    /// The rows.
+    #[must_use]
+    pub fn finish(self) -> Vec<FlowRow> {
+        self.rows
+    }
+}

@@ -1,0 +1,103 @@
+//! Untrusted text for a terminal.
+//!
+//! Names, program names, paths and notices are bytes that a boxed program
+//! chose. Nothing of them reaches a terminal but through [`text`].
+
+/// Longest shown text in characters; longer is cut in the middle.
+const COLUMNS: usize = 120;
+
+/// Makes a text safe for a terminal: control characters (C0, C1, DEL),
+/// bidirectional and invisible ones become `\u{..}`; long text is cut in the
+/// middle.
+#[must_use]
+pub fn text(raw: &str) -> String {
+    let escaped: String = raw
+        .chars()
+        .flat_map(|c| if is_unsafe(c) { Shown::Escaped(c.escape_unicode()) } else { Shown::Plain(Some(c)) })
+        .collect();
+    cut(&escaped)
+}
+
+/// As [`text`], for bytes that may not be UTF-8.
+#[must_use]
+pub fn bytes(raw: &[u8]) -> String {
+    text(&String::from_utf8_lossy(raw))
+}
+
+/// A word for a command line that a person may copy: quoted where a shell
+/// would read anything into it.
+#[must_use]
+pub fn shell_word(raw: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@*[]=+%".contains(c);
+    let safe = text(raw);
+    if !safe.is_empty() && safe.chars().all(|c| plain(c) && !"*[]".contains(c)) {
+        return safe;
+    }
+    format!("'{}'", safe.replace('\'', "'\\''"))
+}
+
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+fn cut(shown: &str) -> String {
+    let count = shown.chars().count();
+    if count <= COLUMNS {
+        return shown.to_owned();
+    }
+    let side = (COLUMNS - 1) / 2;
+    let head = shown.chars().take(side);
+    let tail = shown.chars().skip(count - side);
+    head.chain(std::iter::once('…')).chain(tail).collect()
+}
+
+enum Shown {
+    Escaped(std::char::EscapeUnicode),
+    Plain(Option<char>),
+}
+
+impl Iterator for Shown {
+    type Item = char;
+
+    fn next(&mut self) -> Option<char> {
+        match self {
+            Self::Escaped(rest) => rest.next(),
+            Self::Plain(c) => c.take(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nothing_that_steers_a_terminal_passes(raw in any::<String>()) {
+            let shown = text(&raw);
+            prop_assert!(shown.chars().all(|c| !is_unsafe(c)));
+            prop_assert!(shown.chars().count() <= COLUMNS);
+        }
+
+        #[test]
+        fn harmless_short_text_is_unchanged(raw in "[ -~]{0,119}") {
+            prop_assert_eq!(text(&raw), raw);
+        }
+    }
+
+    #[test]
+    fn escapes_are_spelled_out_and_words_are_quoted() {
+        assert_eq!(text("a\x1b[31mb\u{202e}"), "a\\u{1b}[31mb\\u{202e}");
+        assert_eq!(bytes(b"a\xffb"), "a\u{fffd}b");
+        assert_eq!(shell_word("shop.example:443"), "shop.example:443");
+        assert_eq!(shell_word("a b'c"), "'a b'\\''c'");
+        assert_eq!(shell_word("$(reboot)"), "'$(reboot)'");
+        assert_eq!(shell_word(""), "''");
+    }
+}

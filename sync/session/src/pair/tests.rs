@@ -1,0 +1,270 @@
+use core::net::SocketAddr;
+
+use bailey_model::AccountId;
+
+use super::wire::{END_CANCELLED, PairFrame};
+use super::*;
+use crate::DevicePublic;
+use crate::wire::{decode, encode};
+
+const SECRET: PairSecret = PairSecret([0x17, 0xff, 0, 3, 0x80, 9, 77, 1, 2, 250]);
+
+fn code(addrs: &[&str]) -> PairCode {
+    let addrs: Vec<SocketAddr> = addrs.iter().map(|addr| addr.parse().unwrap()).collect();
+    PairCode::new(&addrs, SECRET).unwrap()
+}
+
+#[test]
+fn a_code_is_read_back_as_typed_by_people() {
+    for addrs in [
+        &["192.168.1.7:4001"][..],
+        &["10.0.0.1:1", "192.168.1.7:65535", "172.16.0.9:4001"],
+        &["[2606:2800:220:1::1]:4001"],
+        &["192.168.1.7:4001", "[fd00::1]:4001"],
+        &["[fd00::1]:4001", "192.168.1.7:4001", "[fd00::2]:9"],
+    ] {
+        let code = code(addrs);
+        let text = code.to_string();
+        assert_eq!(text.parse(), Ok(code.clone()), "{text}");
+        assert_eq!(text.to_lowercase().replace('-', " ").parse(), Ok(code.clone()));
+        assert_eq!(text.replace('0', "o").replace('1', "l").parse(), Ok(code.clone()));
+        assert_eq!(format!("  {text}\n").parse(), Ok(code));
+    }
+    assert_eq!(code(&["192.168.1.7:4001"]).to_string().len(), 8 * 4 + 7);
+}
+
+#[test]
+fn every_single_typo_and_swap_is_found() {
+    let text = code(&["192.168.1.7:4001", "[fd00::1]:4001"]).to_string();
+    let symbols: Vec<char> = text.chars().collect();
+    for at in 0..symbols.len() {
+        for other in "0123456789ABCDEFGHJKMNPQRSTVWXYZ".chars() {
+            let mut typed = symbols.clone();
+            if typed[at] == '-' || typed[at] == other {
+                continue;
+            }
+            typed[at] = other;
+            let typed: String = typed.into_iter().collect();
+            assert_eq!(typed.parse::<PairCode>(), Err(CodeError::Check), "{typed}");
+        }
+        if at > 0 && symbols[at] != symbols[at - 1] && symbols[at] != '-' && symbols[at - 1] != '-'
+        {
+            let mut typed = symbols.clone();
+            typed.swap(at, at - 1);
+            let typed: String = typed.into_iter().collect();
+            assert_eq!(typed.parse::<PairCode>(), Err(CodeError::Check), "{typed}");
+        }
+        let mut typed = symbols.clone();
+        if typed.remove(at) != '-' {
+            let typed: String = typed.into_iter().collect();
+            assert!(matches!(typed.parse::<PairCode>(), Err(CodeError::Length { .. })), "{typed}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_code_is_refused_with_the_place() {
+    let symbol = |symbol, at| Err(CodeError::Symbol { symbol, at });
+    assert_eq!("".parse::<PairCode>(), Err(CodeError::Length { symbols: 0 }));
+    assert_eq!("ABC".parse::<PairCode>(), Err(CodeError::Length { symbols: 3 }));
+    assert_eq!("AB-U".parse::<PairCode>(), symbol('U', 4));
+    assert_eq!("AB\u{e9}".parse::<PairCode>(), symbol('\u{e9}', 3));
+    assert!(matches!("A".repeat(5000).parse::<PairCode>(), Err(CodeError::Length { .. })));
+    for bad in ["0.0.0.0:1", "1.2.3.4:0", "224.0.0.1:1", "[fe80::1]:1", "[::]:1"] {
+        let addr = bad.parse().unwrap();
+        assert_eq!(PairCode::new(&[addr], SECRET), Err(CodeError::Addresses), "{bad}");
+    }
+    assert_eq!(PairCode::new(&[], SECRET), Err(CodeError::Addresses));
+    assert!(!format!("{:?}", code(&["1.2.3.4:5"])).contains("77"));
+}
+
+#[test]
+fn the_words_are_distinct() {
+    let mut sorted = WORDS.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), 256);
+}
+
+fn config(role: Role, secret: PairSecret, exporter: u8) -> PairConfig {
+    let (me, peer) = if role == Role::Host { (1, 2) } else { (2, 1) };
+    PairConfig {
+        role,
+        secret,
+        exporter: [exporter; 32],
+        peer_key: [peer; 32],
+        device: DevicePublic { ed25519: [me; 32], x25519: [me + 10; 32] },
+        name: format!("device {me}"),
+        nonce: [me + 20; 32],
+    }
+}
+
+fn relay(host: &mut Pairing, joiner: &mut Pairing) {
+    loop {
+        let (to_host, to_joiner) = (joiner.poll_transmit(), host.poll_transmit());
+        if to_host.is_none() && to_joiner.is_none() {
+            break;
+        }
+        // In small pieces, to show that any split will do.
+        for (bytes, to) in [(to_host, &mut *host), (to_joiner, &mut *joiner)] {
+            for piece in bytes.unwrap_or_default().chunks(7) {
+                to.handle_bytes(piece);
+            }
+        }
+    }
+}
+
+fn pair() -> (Pairing, Pairing) {
+    let host = Pairing::new(config(Role::Host, SECRET, 5)).unwrap();
+    let joiner = Pairing::new(config(Role::Joiner, SECRET, 5)).unwrap();
+    (host, joiner)
+}
+
+fn words(pairing: &mut Pairing) -> [&'static str; 4] {
+    match pairing.poll_event() {
+        Some(PairEvent::Words { words, .. }) => words,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn both_see_the_same_words_and_go_through_every_step() {
+    let (mut host, mut joiner) = pair();
+    relay(&mut host, &mut joiner);
+    assert_eq!(host.poll_event(), Some(PairEvent::Proved));
+    let Some(PairEvent::Words { words: ours, device, name }) = host.poll_event() else { panic!() };
+    assert_eq!(device, DevicePublic { ed25519: [2; 32], x25519: [12; 32] });
+    assert_eq!(name, "device 2");
+    assert_eq!(words(&mut joiner), ours);
+    let account = AccountId([7; 32]);
+    assert_eq!(host.offer(account, vec![1]), Err(WrongStep), "nobody compared the words yet");
+    host.confirm(true).unwrap();
+    assert_eq!(host.confirm(true), Err(WrongStep));
+    host.offer(account, vec![1, 2, 3]).unwrap();
+    relay(&mut host, &mut joiner);
+    assert_eq!(joiner.poll_event(), Some(PairEvent::Offer { account, record: vec![1, 2, 3] }));
+    joiner.cosign(vec![4; 64]).unwrap();
+    relay(&mut host, &mut joiner);
+    assert_eq!(host.poll_event(), Some(PairEvent::Cosigned(vec![4; 64])));
+    let welcome = Welcome {
+        envelopes: vec![vec![1; 3000], vec![2; 5]],
+        addrs: vec!["10.0.0.1:4001".parse().unwrap(), "[fd00::1]:2".parse().unwrap()],
+        session_port: 4001,
+    };
+    host.welcome(welcome.clone()).unwrap();
+    relay(&mut host, &mut joiner);
+    assert_eq!(joiner.poll_event(), Some(PairEvent::Welcome(welcome)));
+    assert_eq!(joiner.poll_event(), Some(PairEvent::Done));
+    assert_eq!(host.poll_event(), Some(PairEvent::Done));
+    assert!(host.is_over() && joiner.is_over());
+    host.cancel();
+    assert_eq!(host.poll_event(), None);
+}
+
+#[test]
+fn a_wrong_secret_or_another_connection_proves_nothing() {
+    let other = PairSecret([0; 10]);
+    for (secret, exporter) in [(other, 5), (SECRET, 6)] {
+        let mut host = Pairing::new(config(Role::Host, SECRET, 5)).unwrap();
+        let mut joiner = Pairing::new(config(Role::Joiner, secret, exporter)).unwrap();
+        relay(&mut host, &mut joiner);
+        let failed = Some(PairEvent::Failed(PairFailure::WrongCode));
+        assert_eq!(host.poll_event(), failed);
+        assert_eq!(joiner.poll_event(), failed);
+        assert_eq!(host.poll_event(), None);
+    }
+}
+
+#[test]
+fn a_host_that_does_not_know_the_secret_is_found_out() {
+    let mut host = Pairing::new(config(Role::Host, PairSecret([0; 10]), 5)).unwrap();
+    let (_, mut joiner) = pair();
+    // It answers whatever came.
+    let _ = joiner.poll_transmit();
+    let mut helper = Pairing::new(config(Role::Joiner, PairSecret([0; 10]), 5)).unwrap();
+    host.handle_bytes(&helper.poll_transmit().unwrap());
+    joiner.handle_bytes(&host.poll_transmit().unwrap());
+    assert_eq!(joiner.poll_event(), Some(PairEvent::Failed(PairFailure::WrongCode)));
+}
+
+#[test]
+fn what_was_committed_to_cannot_be_changed_after() {
+    for field in 0..3 {
+        let (mut host, mut joiner) = pair();
+        host.handle_bytes(&joiner.poll_transmit().unwrap());
+        joiner.handle_bytes(&host.poll_transmit().unwrap());
+        let reveal = joiner.poll_transmit().unwrap();
+        let Some(PairFrame::Reveal { mut nonce, mut joiner }) = decode(&reveal[4..]) else {
+            panic!()
+        };
+        match field {
+            0 => nonce[0] ^= 1,
+            1 => joiner.x25519[0] ^= 1,
+            _ => joiner.name.push('!'),
+        }
+        let frame = PairFrame::Reveal { nonce, joiner };
+        host.handle_bytes(&encode(&frame, usize::MAX).unwrap());
+        assert_eq!(host.poll_event(), Some(PairEvent::Proved));
+        assert_eq!(host.poll_event(), Some(PairEvent::Failed(PairFailure::Protocol)));
+    }
+}
+
+#[test]
+fn keys_other_than_those_of_the_connection_are_refused() {
+    let mut stolen = config(Role::Joiner, SECRET, 5);
+    stolen.device.ed25519 = [9; 32];
+    let mut expected = config(Role::Host, SECRET, 5);
+    expected.peer_key = [9; 32];
+    // The proof holds, for a connection with that key; the introduction differs.
+    let mut host = Pairing::new(expected).unwrap();
+    let mut joiner = Pairing::new(stolen).unwrap();
+    host.handle_bytes(&joiner.poll_transmit().unwrap());
+    joiner.handle_bytes(&host.poll_transmit().unwrap());
+    let reveal = joiner.poll_transmit().unwrap();
+    let Some(PairFrame::Reveal { nonce, joiner }) = decode(&reveal[4..]) else { panic!() };
+    assert_eq!(joiner.ed25519, [9; 32]);
+    let mut host_expecting_two = Pairing::new(config(Role::Host, SECRET, 5)).unwrap();
+    host_expecting_two.handle_bytes(&encode(&PairFrame::Reveal { nonce, joiner }, 4096).unwrap());
+    let failed = Some(PairEvent::Failed(PairFailure::Protocol));
+    assert_eq!(host_expecting_two.poll_event(), failed);
+}
+
+#[test]
+fn no_from_a_person_ends_it_on_both_sides() {
+    let (mut host, mut joiner) = pair();
+    relay(&mut host, &mut joiner);
+    words(&mut joiner);
+    host.confirm(false).unwrap();
+    relay(&mut host, &mut joiner);
+    assert_eq!(joiner.poll_event(), Some(PairEvent::Failed(PairFailure::Cancelled)));
+    assert_eq!(host.offer(AccountId([0; 32]), vec![1]), Err(WrongStep));
+}
+
+#[test]
+fn frames_out_of_place_end_it() {
+    for frame in [
+        PairFrame::Done,
+        PairFrame::Cosign(crate::wire::Blob(vec![1])),
+        PairFrame::Offer { account: [0; 32], record: crate::wire::Blob(vec![1]) },
+        PairFrame::End(END_CANCELLED),
+    ] {
+        for role in [Role::Host, Role::Joiner] {
+            let mut pairing = Pairing::new(config(role, SECRET, 5)).unwrap();
+            pairing.handle_bytes(&encode(&frame, usize::MAX).unwrap());
+            assert!(matches!(pairing.poll_event(), Some(PairEvent::Failed(_))));
+            assert!(pairing.is_over());
+        }
+    }
+    let mut host = Pairing::new(config(Role::Host, SECRET, 5)).unwrap();
+    host.handle_bytes(&(u32::try_from(MAX_FIRST_PAYLOAD).unwrap() + 1).to_le_bytes());
+    assert_eq!(host.poll_event(), Some(PairEvent::Failed(PairFailure::Protocol)));
+}
+
+#[test]
+fn names_are_one_to_sixty_four_characters() {
+    for (length, fits) in [(0, false), (1, true), (64, true), (65, false)] {
+        let mut config = config(Role::Host, SECRET, 5);
+        config.name = "\u{e9}".repeat(length);
+        assert_eq!(Pairing::new(config).is_ok(), fits, "{length}");
+    }
+}

@@ -1,0 +1,603 @@
+//! One session with one peer.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use bailey_model::{AccountId, DeviceId, Incarnation};
+
+use crate::chains::{Chains, Claims, Fork, IngestFailure, Tier, TooMany};
+use crate::wire::{
+    Blob, ByeReason, Chain, Cut, Cutter, Envelopes, Frame, Heads, Hello, List, VERSION, Want,
+    WireHead, decode, encode,
+};
+use crate::{
+    ChainId, HEADS_BURST, HEADS_PAUSE, HELLO_TIMEOUT, Hash, Head, KEEP_ALIVE, MAX_ASKED_BULK,
+    MAX_ENVELOPE, MAX_ENVELOPES_PER_FRAME, MAX_HEADS_PER_FRAME, MAX_PAYLOAD, MAX_PEER_WANTS,
+    SILENCE, UNASKED_BURST, UNASKED_PAUSE, WANT_TIMEOUT,
+};
+
+/// Who we are, and with whom we speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionConfig {
+    /// The account of both.
+    pub account: AccountId,
+    /// The peer, as the transport proved it.
+    pub peer: DeviceId,
+    /// This start of ours.
+    pub incarnation: Incarnation,
+    /// UDP port where we accept sessions, 0 if nowhere.
+    pub listen_port: u16,
+}
+
+/// What the session asks of its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// The peer's first frame came, and it is of our account.
+    Up {
+        /// UDP port where it accepts sessions, 0 if nowhere.
+        listen_port: u16,
+        /// Its start: another one than before means that it was restarted.
+        incarnation: Incarnation,
+    },
+    /// The peer wants envelopes: answer by [`Session::handle_range`].
+    NeedRange {
+        /// Of this chain,
+        chain: ChainId,
+        /// from this number on,
+        from: u64,
+        /// this many bytes in sum, or one envelope.
+        max_bytes: u32,
+    },
+    /// An envelope came: give it to the store and say what came of it, once for
+    /// each, by [`Session::handle_ingested`] or [`Session::handle_ingest_failed`]
+    /// under this same chain.
+    Envelope {
+        /// The chain that it was asked for. The store decides whether it is so.
+        chain: ChainId,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// Both sides have this number of a chain with different hashes: one writer
+    /// signed two, or a side lies. The chain is left alone in this session.
+    Fork {
+        /// The chain.
+        chain: ChainId,
+        /// The number.
+        seq: u64,
+        /// Hash of the envelope that we have.
+        ours: Hash,
+        /// Hash that the peer told.
+        theirs: Hash,
+    },
+    /// We have all that the peer told of and could give, chains that the store
+    /// refused for good or that forked left aside. Comes again after more.
+    CaughtUp,
+    /// The session is over; nothing follows.
+    Closed(CloseReason),
+}
+
+/// Why a session is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// We ended it.
+    Ours(ByeReason),
+    /// The peer ended it.
+    Theirs(ByeReason),
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours(reason) => write!(f, "ended here: {reason}"),
+            Self::Theirs(reason) => write!(f, "ended by the peer: {reason}"),
+        }
+    }
+}
+
+/// What a deadline is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// The peer's `Hello`.
+    Hello,
+    /// Our `Alive`.
+    KeepAlive,
+    /// The peer's next byte.
+    Silence,
+    /// The answer to a want.
+    Answer,
+    /// A chain that waits after a gap.
+    Retry,
+    /// The next frame of heads.
+    Heads,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The peer said nothing yet.
+    Greeting,
+    Open,
+    /// `Bye` is to be sent.
+    Closing(ByeReason),
+    Closed,
+}
+
+/// So many at once, and one more each time a pause has passed.
+#[derive(Debug)]
+struct Bucket {
+    tokens: u32,
+    burst: u32,
+    pause: Duration,
+    since: Duration,
+}
+
+impl Bucket {
+    fn new(burst: u32, pause: Duration, now: Duration) -> Self {
+        Self { tokens: burst, burst, pause, since: now }
+    }
+
+    fn refill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.since);
+        let gained = passed.as_nanos() / self.pause.as_nanos().max(1);
+        let gained = u32::try_from(gained).unwrap_or(u32::MAX);
+        self.tokens = self.tokens.saturating_add(gained);
+        if self.tokens >= self.burst {
+            self.tokens = self.burst;
+            self.since = now;
+        } else {
+            self.since += self.pause * gained;
+        }
+    }
+
+    fn take(&mut self, now: Duration) -> bool {
+        self.refill(now);
+        if self.tokens == 0 {
+            return false;
+        }
+        self.tokens -= 1;
+        true
+    }
+
+    fn next_at(&self) -> Duration {
+        self.since + self.pause
+    }
+}
+
+/// One session with one peer. See the crate's root for what crosses the wire.
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    stage: Stage,
+    cutter: Cutter,
+    chains: Chains,
+    events: VecDeque<SessionEvent>,
+    hello_sent: bool,
+    /// Our whole list is told.
+    told_all: bool,
+    /// The peer's whole list is here.
+    heard_all: bool,
+    caught_up_said: bool,
+    alive_due: bool,
+    /// Wants of the peer that the store was not asked for yet, by tier.
+    peer_wants: VecDeque<Want>,
+    /// Wants of the peer that the store was asked for.
+    asked: BTreeMap<Chain, Want>,
+    /// Answers ready to be sent, most urgent first.
+    answers: VecDeque<(Tier, Vec<u8>)>,
+    started: Duration,
+    last_heard: Duration,
+    last_sent: Duration,
+    heads_out: Bucket,
+    unasked_in: Bucket,
+}
+
+impl Session {
+    /// A session that starts now. Our heads follow by
+    /// [`Session::handle_local_heads`], before the first [`Session::poll_transmit`].
+    #[must_use]
+    pub fn new(config: SessionConfig, now: Duration) -> Self {
+        Self {
+            config,
+            stage: Stage::Greeting,
+            cutter: Cutter::new(MAX_PAYLOAD),
+            chains: Chains::new(config.peer),
+            events: VecDeque::new(),
+            hello_sent: false,
+            told_all: false,
+            heard_all: false,
+            caught_up_said: false,
+            alive_due: false,
+            peer_wants: VecDeque::new(),
+            asked: BTreeMap::new(),
+            answers: VecDeque::new(),
+            started: now,
+            last_heard: now,
+            last_sent: now,
+            heads_out: Bucket::new(HEADS_BURST, HEADS_PAUSE, now),
+            unasked_in: Bucket::new(UNASKED_BURST, UNASKED_PAUSE, now),
+        }
+    }
+
+    /// The peer.
+    #[must_use]
+    pub fn peer(&self) -> DeviceId {
+        self.config.peer
+    }
+
+    /// Whether the session is over, or says no more than `Bye`.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.stage, Stage::Closing(_) | Stage::Closed)
+    }
+
+    /// Whether the peer's `Hello` came and the session goes on.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// Bytes from the peer, in order. They may end anywhere.
+    pub fn handle_bytes(&mut self, now: Duration, bytes: &[u8], claims: &mut Claims) {
+        if self.is_closed() || bytes.is_empty() {
+            return;
+        }
+        self.last_heard = now;
+        self.cutter.push(bytes);
+        while !self.is_closed() {
+            match self.cutter.next() {
+                Cut::More => break,
+                Cut::Bad => self.close(ByeReason::Protocol),
+                Cut::Payload(payload) => match decode::<Frame>(&payload) {
+                    Some(frame) => self.handle_frame(now, frame, claims),
+                    None => self.close(ByeReason::Protocol),
+                },
+            }
+        }
+        self.after();
+    }
+
+    fn handle_frame(&mut self, now: Duration, frame: Frame, claims: &mut Claims) {
+        match (self.stage, frame) {
+            (Stage::Greeting, Frame::Hello(hello)) => self.handle_hello(hello),
+            (_, Frame::Bye(code)) => {
+                self.finish(CloseReason::Theirs(ByeReason::from_code(code)));
+            }
+            (Stage::Open, Frame::Heads(heads)) => self.handle_heads(now, &heads),
+            (Stage::Open, Frame::Want(want)) => self.handle_want(want),
+            (Stage::Open, Frame::Envelopes(envelopes)) => self.handle_envelopes(envelopes, claims),
+            (Stage::Open, Frame::Alive) => {
+                if !self.unasked_in.take(now) {
+                    self.close(ByeReason::Flood);
+                }
+            }
+            _ => self.close(ByeReason::Protocol),
+        }
+    }
+
+    fn handle_hello(&mut self, hello: Hello) {
+        if hello.version != VERSION {
+            return self.close(ByeReason::Version);
+        }
+        if hello.account != self.config.account.0 {
+            return self.close(ByeReason::Account);
+        }
+        self.stage = Stage::Open;
+        self.events.push_back(SessionEvent::Up {
+            listen_port: hello.listen_port,
+            incarnation: Incarnation(hello.incarnation),
+        });
+    }
+
+    fn handle_heads(&mut self, now: Duration, heads: &Heads) {
+        if !self.unasked_in.take(now) {
+            return self.close(ByeReason::Flood);
+        }
+        if (heads.opening || heads.done) && self.heard_all {
+            return self.close(ByeReason::Protocol);
+        }
+        for head in &heads.heads.0 {
+            match self.chains.peer_head(head) {
+                Ok(fork) => self.tell_fork(fork),
+                Err(TooMany) => return self.close(ByeReason::TooManyChains),
+            }
+        }
+        self.heard_all |= heads.done;
+        if !heads.heads.0.is_empty() {
+            self.caught_up_said = false;
+        }
+    }
+
+    fn tell_fork(&mut self, fork: Option<Fork>) {
+        if let Some(Fork { chain, seq, ours, theirs }) = fork {
+            let (ours, theirs) = (Hash(ours), Hash(theirs));
+            self.events.push_back(SessionEvent::Fork { chain: chain.into(), seq, ours, theirs });
+        }
+    }
+
+    fn handle_want(&mut self, want: Want) {
+        let open = self.peer_wants.len() + self.asked.len() + self.answers.len();
+        if open >= MAX_PEER_WANTS {
+            return self.close(ByeReason::Flood);
+        }
+        let twice = self.asked.contains_key(&want.chain)
+            || self.peer_wants.iter().any(|other| other.chain == want.chain);
+        if twice {
+            return self.close(ByeReason::Protocol);
+        }
+        if self.chains.have(&want.chain).is_none_or(|have| want.from > have) {
+            return self.answer(&want, Vec::new());
+        }
+        let place = self.peer_wants.partition_point(|w| w.chain.tier() <= want.chain.tier());
+        self.peer_wants.insert(place, want);
+    }
+
+    /// Asks the store for what the peer wants: what is urgent always, bulk
+    /// only while few answers are under way.
+    fn ask_store(&mut self) {
+        if self.is_closed() {
+            return;
+        }
+        while let Some(want) = self.peer_wants.front().copied() {
+            let bulk = want.chain.tier() == Tier::Bulk;
+            let under_way = self.asked.keys().filter(|c| c.tier() == Tier::Bulk).count()
+                + self.answers.iter().filter(|(tier, _)| *tier == Tier::Bulk).count();
+            if bulk && under_way >= MAX_ASKED_BULK {
+                break;
+            }
+            self.peer_wants.pop_front();
+            self.asked.insert(want.chain, want);
+            self.events.push_back(SessionEvent::NeedRange {
+                chain: want.chain.into(),
+                from: want.from,
+                max_bytes: want.max_bytes,
+            });
+        }
+    }
+
+    fn handle_envelopes(&mut self, answer: Envelopes, claims: &mut Claims) {
+        let Envelopes { chain, from, envelopes: List(envelopes) } = answer;
+        let Some(max_bytes) = self.chains.expected(&chain, from) else {
+            return self.close(ByeReason::Protocol);
+        };
+        let sum: usize = envelopes.iter().map(|blob| blob.0.len()).sum();
+        let longest = envelopes.iter().map(|blob| blob.0.len()).max().unwrap_or(0);
+        let over = sum > max_bytes as usize && envelopes.len() > 1;
+        if over || longest > MAX_ENVELOPE {
+            return self.close(ByeReason::Protocol);
+        }
+        self.chains.answered(chain, envelopes.len(), claims);
+        let chain = chain.into();
+        for Blob(bytes) in envelopes {
+            self.events.push_back(SessionEvent::Envelope { chain, bytes });
+        }
+    }
+
+    /// How far we have these chains: at the start all, later what changed.
+    pub fn handle_local_heads(&mut self, heads: &[Head]) {
+        if self.is_closed() {
+            return;
+        }
+        for head in heads {
+            match self.chains.local_head(&WireHead::from(head)) {
+                Ok(fork) => self.tell_fork(fork),
+                Err(TooMany) => {
+                    self.close(ByeReason::TooManyChains);
+                    break;
+                }
+            }
+        }
+        self.after();
+    }
+
+    /// The store's answer to [`SessionEvent::NeedRange`] with the same chain and
+    /// number; any other is ignored (it was meant for an earlier session). What
+    /// is over the peer's bound is left out.
+    pub fn handle_range(&mut self, chain: ChainId, from: u64, envelopes: Vec<Vec<u8>>) {
+        let chain = Chain::from(chain);
+        let Some(want) = self.asked.get(&chain).copied() else { return };
+        if want.from != from {
+            return;
+        }
+        self.asked.remove(&chain);
+        self.answer(&want, envelopes);
+        self.ask_store();
+    }
+
+    fn answer(&mut self, want: &Want, envelopes: Vec<Vec<u8>>) {
+        /// Bytes of a length before each envelope, at most.
+        const LENGTH: usize = 5;
+        let room = (want.max_bytes as usize).min(MAX_ENVELOPE);
+        let mut used = 0;
+        let mut taken = Vec::new();
+        for bytes in envelopes {
+            used += bytes.len() + LENGTH;
+            let fits = taken.is_empty() || used <= room;
+            if !fits || bytes.len() > MAX_ENVELOPE || taken.len() == MAX_ENVELOPES_PER_FRAME {
+                break;
+            }
+            taken.push(Blob(bytes));
+        }
+        let frame = Frame::Envelopes(Envelopes {
+            chain: want.chain,
+            from: want.from,
+            envelopes: List(taken),
+        });
+        let Some(bytes) = encode(&frame, MAX_PAYLOAD) else {
+            return self.close(ByeReason::Protocol);
+        };
+        let tier = want.chain.tier();
+        let place = self.answers.partition_point(|(other, _)| *other <= tier);
+        self.answers.insert(place, (tier, bytes));
+    }
+
+    /// The store has the chain up to `seq`, by an envelope of this session
+    /// ([`SessionEvent::Envelope`]).
+    pub fn handle_ingested(
+        &mut self,
+        now: Duration,
+        chain: ChainId,
+        seq: u64,
+        claims: &mut Claims,
+    ) {
+        self.chains.ingested(now, chain.into(), seq, claims);
+        self.after();
+    }
+
+    /// The store did not take an envelope of this session.
+    pub fn handle_ingest_failed(
+        &mut self,
+        now: Duration,
+        chain: ChainId,
+        failure: IngestFailure,
+        claims: &mut Claims,
+    ) {
+        self.chains.failed(now, chain.into(), failure, claims);
+        self.after();
+    }
+
+    /// Ends the session; `Bye` is the last that is sent.
+    pub fn close(&mut self, reason: ByeReason) {
+        if self.is_closed() {
+            return;
+        }
+        self.finish(CloseReason::Ours(reason));
+        self.stage = Stage::Closing(reason);
+    }
+
+    fn finish(&mut self, reason: CloseReason) {
+        self.stage = Stage::Closed;
+        self.peer_wants.clear();
+        self.asked.clear();
+        self.answers.clear();
+        self.events.push_back(SessionEvent::Closed(reason));
+    }
+
+    fn after(&mut self) {
+        self.ask_store();
+        if self.stage == Stage::Open
+            && self.heard_all
+            && !self.caught_up_said
+            && self.chains.idle()
+        {
+            self.caught_up_said = true;
+            self.events.push_back(SessionEvent::CaughtUp);
+        }
+    }
+
+    /// The next thing for the owner to do.
+    pub fn poll_event(&mut self) -> Option<SessionEvent> {
+        self.events.pop_front()
+    }
+
+    /// The next frame to send, whole. Ask when the link can take one: the
+    /// choice is made then, so that what is urgent goes first.
+    pub fn poll_transmit(&mut self, now: Duration, claims: &mut Claims) -> Option<Vec<u8>> {
+        let frame = self.next_frame(now, claims)?;
+        self.last_sent = now;
+        self.alive_due = false;
+        self.ask_store();
+        Some(frame)
+    }
+
+    fn next_frame(&mut self, now: Duration, claims: &mut Claims) -> Option<Vec<u8>> {
+        match self.stage {
+            Stage::Closed => return None,
+            Stage::Closing(reason) => {
+                self.stage = Stage::Closed;
+                return encode(&Frame::Bye(reason.code()), MAX_PAYLOAD);
+            }
+            Stage::Greeting | Stage::Open => {}
+        }
+        if !self.hello_sent {
+            self.hello_sent = true;
+            let hello = Hello {
+                version: VERSION,
+                account: self.config.account.0,
+                listen_port: self.config.listen_port,
+                incarnation: self.config.incarnation.0,
+            };
+            return encode(&Frame::Hello(hello), MAX_PAYLOAD);
+        }
+        if self.stage == Stage::Greeting {
+            return None;
+        }
+        if self.answers.front().is_some_and(|(tier, _)| *tier != Tier::Bulk) {
+            return self.answers.pop_front().map(|(_, bytes)| bytes);
+        }
+        if let Some(heads) = self.next_heads(now) {
+            return encode(&Frame::Heads(heads), MAX_PAYLOAD);
+        }
+        if let Some(want) = self.chains.next_want(now, claims) {
+            return encode(&Frame::Want(want), MAX_PAYLOAD);
+        }
+        if let Some((_, bytes)) = self.answers.pop_front() {
+            return Some(bytes);
+        }
+        if self.alive_due {
+            return encode(&Frame::Alive, MAX_PAYLOAD);
+        }
+        None
+    }
+
+    fn next_heads(&mut self, now: Duration) -> Option<Heads> {
+        if !self.told_all {
+            let heads = self.chains.take_news(MAX_HEADS_PER_FRAME);
+            self.told_all = !self.chains.has_news();
+            return Some(Heads { opening: true, done: self.told_all, heads: List(heads) });
+        }
+        if !self.chains.has_news() || !self.heads_out.take(now) {
+            return None;
+        }
+        let heads = self.chains.take_news(MAX_HEADS_PER_FRAME);
+        Some(Heads { opening: false, done: false, heads: List(heads) })
+    }
+
+    /// When [`Session::handle_timeout`] has something to do next, and what for.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Duration, Timer)> {
+        if self.is_closed() {
+            return None;
+        }
+        if self.stage == Stage::Greeting {
+            return Some((self.started + HELLO_TIMEOUT, Timer::Hello));
+        }
+        let keep_alive =
+            (!self.alive_due).then(|| (self.last_sent + KEEP_ALIVE, Timer::KeepAlive));
+        let heads = (self.told_all && self.chains.has_news() && self.heads_out.tokens == 0)
+            .then(|| (self.heads_out.next_at(), Timer::Heads));
+        [
+            Some((self.last_heard + SILENCE, Timer::Silence)),
+            keep_alive,
+            self.chains.oldest_want().map(|at| (at + WANT_TIMEOUT, Timer::Answer)),
+            self.chains.next_retry().map(|at| (at, Timer::Retry)),
+            heads,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Time has passed. Afterwards there may be something to transmit.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if self.is_closed() {
+            return;
+        }
+        if self.stage == Stage::Greeting {
+            if now >= self.started + HELLO_TIMEOUT {
+                self.close(ByeReason::Timeout);
+            }
+            return;
+        }
+        let answer_late =
+            self.chains.oldest_want().is_some_and(|at| now >= at + WANT_TIMEOUT);
+        if now >= self.last_heard + SILENCE || answer_late {
+            return self.close(ByeReason::Timeout);
+        }
+        if now >= self.last_sent + KEEP_ALIVE {
+            self.alive_due = true;
+        }
+        self.heads_out.refill(now);
+        self.chains.tick(now);
+        self.after();
+    }
+}
