@@ -98,9 +98,7 @@ fn compare(test: &Test) -> ScmpArgCompare {
         Test::Is(arg, value) => ScmpArgCompare::new(arg, ScmpCompareOp::Equal, value),
         Test::IsNot(arg, value) => ScmpArgCompare::new(arg, ScmpCompareOp::NotEqual, value),
         Test::Above(arg, value) => ScmpArgCompare::new(arg, ScmpCompareOp::Greater, value),
-        Test::Has(arg, bits) => {
-            ScmpArgCompare::new(arg, ScmpCompareOp::MaskedEqual(bits), bits)
-        }
+        Test::Has(arg, bits) => ScmpArgCompare::new(arg, ScmpCompareOp::MaskedEqual(bits), bits),
     }
 }
 

@@ -4,6 +4,6 @@ mod members;
 mod record;
 
 pub use members::{Member, Members};
-pub use record::{AddOffer, OfferError, RecordError, Role};
 pub(crate) use members::{Node, members_of};
 pub(crate) use record::{Act, Genesis, MAX_SEEN, Record};
+pub use record::{AddOffer, OfferError, RecordError, Role};

@@ -45,7 +45,11 @@ impl Chain {
     };
 
     pub(crate) fn head(&self, chain: ChainId) -> Head {
-        Head { chain, seq: self.seq, hash: self.hash }
+        Head {
+            chain,
+            seq: self.seq,
+            hash: self.hash,
+        }
     }
 }
 
@@ -128,7 +132,10 @@ pub(crate) fn put(db: &Connection, id: &ChainId, chain: &Chain) -> rusqlite::Res
         ],
         |row| row.get(0),
     )?;
-    Ok(Chain { row: Some(row), ..*chain })
+    Ok(Chain {
+        row: Some(row),
+        ..*chain
+    })
 }
 
 /// Stores an envelope's very bytes.
@@ -203,8 +210,13 @@ pub(crate) fn segment(
     let mut statement = db.prepare_cached(
         "SELECT bytes FROM envelopes WHERE chain = ?1 AND segment = ?2 AND seq <= ?3 ORDER BY seq",
     )?;
-    statement.query_map(params![row, segment, int(up_to)], |row| row.get(0))?.collect()
+    statement
+        .query_map(params![row, segment, int(up_to)], |row| row.get(0))?
+        .collect()
 }
+
+/// Most envelopes set aside: enough as proof, too few to fill a disk with.
+const MAX_QUARANTINE: i64 = 1024;
 
 /// Sets an envelope aside with the reason.
 pub(crate) fn quarantine(
@@ -215,8 +227,9 @@ pub(crate) fn quarantine(
     at: Timestamp,
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "INSERT OR IGNORE INTO quarantine(at, reason, hash, bytes) VALUES (?1, ?2, ?3, ?4)",
+        "INSERT OR IGNORE INTO quarantine(at, reason, hash, bytes) SELECT ?1, ?2, ?3, ?4 \
+         WHERE (SELECT count(*) FROM quarantine) < ?5",
     )?
-    .execute(params![int(at.0), reason, hash.0, bytes])?;
+    .execute(params![int(at.0), reason, hash.0, bytes, MAX_QUARANTINE])?;
     Ok(())
 }

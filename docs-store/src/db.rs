@@ -108,7 +108,11 @@ pub(crate) fn create(dir: &Path) -> Result<(), OpenDbError> {
         let path = path.to_owned();
         move |source| OpenDbError::Io { path, source }
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(at(dir))?;
     let path = dir.join(FILE);
     if path.try_exists().map_err(at(&path))? {
         return Ok(());
@@ -130,7 +134,9 @@ pub(crate) fn create(dir: &Path) -> Result<(), OpenDbError> {
     })?;
     file.sync_all().map_err(at(&fresh))?;
     std::fs::rename(&fresh, &path).map_err(at(&path))?;
-    File::open(dir).and_then(|folder| folder.sync_all()).map_err(at(dir))
+    File::open(dir)
+        .and_then(|folder| folder.sync_all())
+        .map_err(at(dir))
 }
 
 fn fill(path: &Path) -> rusqlite::Result<()> {
@@ -150,9 +156,12 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection, OpenDbError> {
         why: error.to_string(),
     };
     let db = open(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    db.pragma_update(None, "journal_mode", "WAL").map_err(damaged)?;
-    db.pragma_update(None, "synchronous", "NORMAL").map_err(damaged)?;
-    db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_BACKSTOP_PAGES).map_err(damaged)?;
+    db.pragma_update(None, "journal_mode", "WAL")
+        .map_err(damaged)?;
+    db.pragma_update(None, "synchronous", "NORMAL")
+        .map_err(damaged)?;
+    db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_BACKSTOP_PAGES)
+        .map_err(damaged)?;
     db.set_prepared_statement_cache_capacity(64);
     Ok(db)
 }
@@ -163,8 +172,12 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection, OpenDbError> {
     // shared memory; `query_only` keeps it from writing.
     let path = dir.join(FILE);
     let db = open(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let damaged = |error: rusqlite::Error| OpenDbError::Damaged { path, why: error.to_string() };
-    db.pragma_update(None, "query_only", "ON").map_err(damaged)?;
+    let damaged = |error: rusqlite::Error| OpenDbError::Damaged {
+        path,
+        why: error.to_string(),
+    };
+    db.pragma_update(None, "query_only", "ON")
+        .map_err(damaged)?;
     Ok(db)
 }
 
@@ -177,7 +190,12 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, OpenDbError> {
     match path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Err(OpenDbError::Missing(path.to_owned())),
-        Err(source) => return Err(OpenDbError::Io { path: path.to_owned(), source }),
+        Err(source) => {
+            return Err(OpenDbError::Io {
+                path: path.to_owned(),
+                source,
+            });
+        }
     }
     let damaged = |error: rusqlite::Error| OpenDbError::Damaged {
         path: path.to_owned(),
@@ -185,21 +203,29 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, OpenDbError> {
     };
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).map_err(damaged)?;
-    db.busy_timeout(std::time::Duration::from_secs(5)).map_err(damaged)?;
+    db.busy_timeout(std::time::Duration::from_secs(5))
+        .map_err(damaged)?;
     let read = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     let id = read("application_id").map_err(damaged)?;
     if id != APPLICATION_ID {
         let why = format!("application id is {id:#x}");
-        return Err(OpenDbError::Damaged { path: path.to_owned(), why });
+        return Err(OpenDbError::Damaged {
+            path: path.to_owned(),
+            why,
+        });
     }
     match read("user_version").map_err(damaged)? {
         USER_VERSION => Ok(db),
-        version if version > USER_VERSION => {
-            Err(OpenDbError::Newer { path: path.to_owned(), version })
-        }
+        version if version > USER_VERSION => Err(OpenDbError::Newer {
+            path: path.to_owned(),
+            version,
+        }),
         version => {
             let why = format!("tables of version {version}");
-            Err(OpenDbError::Damaged { path: path.to_owned(), why })
+            Err(OpenDbError::Damaged {
+                path: path.to_owned(),
+                why,
+            })
         }
     }
 }

@@ -208,6 +208,19 @@ pub enum QuarantineReason {
     Follows,
 }
 
+/// Where a writer's two chains part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fork {
+    /// The chain.
+    pub chain: ChainId,
+    /// The number at which they part.
+    pub seq: u64,
+    /// Hash of the one here.
+    pub ours: Hash,
+    /// Hash of the envelope refused.
+    pub theirs: Hash,
+}
+
 /// An envelope that was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
@@ -242,17 +255,8 @@ pub enum IngestError {
     },
     /// Its writer signed two chains that part here. Both are proof; the one
     /// that came first stays.
-    #[error("writer of {chain:?} signed two different envelopes {seq}")]
-    Fork {
-        /// The chain.
-        chain: ChainId,
-        /// The number at which they part.
-        seq: u64,
-        /// Hash of the one here.
-        ours: Hash,
-        /// Hash of the one refused.
-        theirs: Hash,
-    },
+    #[error("writer signed two different envelopes {} of {:?}", .0.seq, .0.chain)]
+    Fork(Box<Fork>),
     /// It contradicts the chain before it.
     #[error("envelope does not fit its chain: {0}")]
     Misfit(&'static str),
@@ -321,6 +325,12 @@ impl From<DbError> for AppendError {
 }
 
 from_sqlite!(
-    OpenError, AppendError, CommitError, BuildError, SealingError, AccountError, IngestError,
+    OpenError,
+    AppendError,
+    CommitError,
+    BuildError,
+    SealingError,
+    AccountError,
+    IngestError,
     ReadError
 );

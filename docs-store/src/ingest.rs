@@ -6,23 +6,24 @@
 //! member that are in their place are kept whatever the body holds, so that a
 //! bad one is refused once and not for ever.
 
-use std::collections::{BTreeMap, VecDeque};
+mod opening;
 
 use bailey_envelope::{
-    ChainId, DevicePublic, DocId, Header, Kind, MAX_ENVELOPE, Verified, peek, verify,
+    ChainId, DecodeError, DevicePublic, DocId, Hash, Header, Kind, MAX_ENVELOPE, Verified, peek,
+    verify,
 };
-use bailey_envelope::DecodeError;
-use bailey_model::{AccountId, DeviceId, Entry, Timestamp};
+use bailey_model::{AccountId, Entry, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::account::{Act, Record};
 use crate::chains::{self, Chain, Stored};
 use crate::db::DbError;
-use crate::error::{IngestError, QuarantineReason};
-use crate::keys::{KeyRecord, KeyRing, store_epoch, store_wraps};
-use crate::schema::unpack;
-use crate::segment::Segment;
+use crate::error::{Fork, IngestError, QuarantineReason};
+use crate::keys::{KeyRecord, store_epoch, store_wraps};
 use crate::store::{Store, account_node};
+
+use opening::{Opener, Opening};
+pub(crate) use opening::{SegmentCache, apply, check_numbers};
 
 /// Most chains of one writer: a start of it makes a few, so this is years.
 const MAX_CHAINS: usize = 65_536;
@@ -31,8 +32,6 @@ const MAX_CHAINS: usize = 65_536;
 const MAX_RECORDS: usize = 1024;
 /// Highest segment number within one chain.
 const MAX_SEGMENT: u32 = 65_536;
-/// Most segments of others kept in memory.
-const MAX_CACHED: usize = 64;
 /// Most envelopes opened at once when a key arrives, so that one call stays
 /// short.
 const MAX_OPENED: usize = 256;
@@ -76,164 +75,6 @@ pub struct Opened {
     pub entries: Vec<Entry>,
 }
 
-/// Segments of others that are being read, so that each envelope of a live
-/// chain does not cost its whole segment.
-#[derive(Debug, Default)]
-pub(crate) struct SegmentCache {
-    segments: BTreeMap<ChainId, (u32, u64, Segment)>,
-    order: VecDeque<ChainId>,
-}
-
-impl SegmentCache {
-    /// Takes the segment out if it is that of these very envelopes.
-    fn take(&mut self, id: &ChainId, segment: u32, up_to: u64) -> Option<Segment> {
-        let (number, seq, content) = self.segments.remove(id)?;
-        self.order.retain(|other| other != id);
-        (number == segment && seq == up_to).then_some(content)
-    }
-
-    fn put(&mut self, id: ChainId, segment: u32, up_to: u64, content: Segment) {
-        while self.order.len() >= MAX_CACHED {
-            if let Some(oldest) = self.order.pop_front() {
-                self.segments.remove(&oldest);
-            }
-        }
-        self.segments.insert(id, (segment, up_to, content));
-        self.order.push_back(id);
-    }
-
-    fn forget(&mut self, id: &ChainId) {
-        self.segments.remove(id);
-        self.order.retain(|other| other != id);
-    }
-}
-
-/// What came of opening one envelope.
-enum Opening {
-    Entries(Vec<Entry>),
-    Waiting,
-    Aside(QuarantineReason),
-}
-
-/// What is needed to open envelopes.
-struct Opener<'a> {
-    db: &'a Connection,
-    account: AccountId,
-    ring: &'a mut KeyRing,
-    cache: &'a mut SegmentCache,
-}
-
-impl Opener<'_> {
-    /// Opens the envelope after the last opened one and moves the chain on.
-    fn open(
-        &mut self,
-        id: &ChainId,
-        chain: &mut Chain,
-        verified: &Verified<'_>,
-    ) -> Result<Opening, DbError> {
-        let header = &verified.header;
-        let segment = header.fields.segment;
-        let opening = if chain.broken == Some(segment) {
-            Opening::Aside(QuarantineReason::Follows)
-        } else {
-            self.read(id, chain, verified)?
-        };
-        match &opening {
-            Opening::Waiting => return Ok(opening),
-            Opening::Aside(_) => chain.broken = Some(segment),
-            Opening::Entries(entries) => {
-                if let Some(last) = entries.last() {
-                    chain.last_no = last.no;
-                }
-            }
-        }
-        chain.opened = header.fields.seq;
-        chain.open_segment = segment;
-        Ok(opening)
-    }
-
-    fn read(
-        &mut self,
-        id: &ChainId,
-        chain: &Chain,
-        verified: &Verified<'_>,
-    ) -> Result<Opening, DbError> {
-        let fields = verified.header.fields;
-        let key = self.ring.find(self.db, self.account, verified.header.key_id)?;
-        let Some(key) = key else { return Ok(Opening::Waiting) };
-        let key = key.segment_key(id.doc, fields.segment);
-        let content = match self.cache.take(id, fields.segment, chain.opened) {
-            Some(content) => content,
-            None => match self.rebuild(id, chain, fields.segment, &key)? {
-                Ok(content) => content,
-                Err(reason) => return Ok(Opening::Aside(reason)),
-            },
-        };
-        let read = apply(content, verified, &key, id)
-            .and_then(|(content, entries)| {
-                check_numbers(chain.last_no, &entries).map(|()| (content, entries))
-            });
-        match read {
-            Ok((content, entries)) => {
-                self.cache.put(*id, fields.segment, fields.seq, content);
-                Ok(Opening::Entries(entries))
-            }
-            Err(reason) => Ok(Opening::Aside(reason)),
-        }
-    }
-
-    /// The segment as far as it was opened.
-    fn rebuild(
-        &self,
-        id: &ChainId,
-        chain: &Chain,
-        segment: u32,
-        key: &bailey_envelope::SegmentKey,
-    ) -> Result<Result<Segment, QuarantineReason>, DbError> {
-        let mut content = Segment::new(id);
-        let Some(row) = chain.row else { return Ok(Ok(content)) };
-        for bytes in chains::segment(self.db, row, segment, chain.opened)? {
-            let Ok(verified) = Verified::from_stored(&bytes) else {
-                return Ok(Err(QuarantineReason::Follows));
-            };
-            match apply(content, &verified, key, id) {
-                Ok((next, _)) => content = next,
-                Err(reason) => return Ok(Err(reason)),
-            }
-        }
-        Ok(Ok(content))
-    }
-}
-
-/// Opens one envelope's body and applies its change.
-pub(crate) fn apply(
-    content: Segment,
-    verified: &Verified<'_>,
-    key: &bailey_envelope::SegmentKey,
-    id: &ChainId,
-) -> Result<(Segment, Vec<Entry>), QuarantineReason> {
-    let body = verified.open(key)?;
-    let (content, packed) = content.apply(&body, id)?;
-    let entries = packed.iter().map(|entry| unpack(entry)).collect::<Result<Vec<_>, _>>()?;
-    Ok((content, entries))
-}
-
-/// Entry numbers go on without holes. A chain's first may be any: the chain
-/// before it may not have come yet.
-pub(crate) fn check_numbers(last_no: u64, entries: &[Entry]) -> Result<(), QuarantineReason> {
-    let mut want = match (last_no, entries.first()) {
-        (0, Some(first)) => first.no.max(1),
-        _ => last_no.saturating_add(1),
-    };
-    for entry in entries {
-        if entry.no != want || want > i64::MAX.unsigned_abs() {
-            return Err(QuarantineReason::Number { want, found: entry.no });
-        }
-        want = want.saturating_add(1);
-    }
-    Ok(())
-}
-
 impl Store {
     /// Takes an envelope from another device.
     ///
@@ -269,7 +110,10 @@ impl Store {
             DocId::Keys => self.ingest_keys(chain, &verified, bytes, now),
             _ => self.ingest_entries(chain, &verified, bytes, now),
         }?;
-        Ok(Ingested { restored, ..ingested })
+        Ok(Ingested {
+            restored,
+            ..ingested
+        })
     }
 
     /// The keys of an envelope's writer: a member's, or those of the genesis
@@ -305,7 +149,10 @@ impl Store {
         let id = fields.chain;
         let chain = self.chains.get(&id).copied().unwrap_or(Chain::EMPTY);
         if fields.seq <= chain.seq {
-            let ours = chain.row.map(|row| chains::hash_at(&self.db, row, fields.seq)).transpose()?;
+            let ours = chain
+                .row
+                .map(|row| chains::hash_at(&self.db, row, fields.seq))
+                .transpose()?;
             let ours = ours.flatten().ok_or(IngestError::Misfit("number"))?;
             if ours == verified.hash {
                 return Ok(None);
@@ -316,15 +163,24 @@ impl Store {
             return Err(IngestError::Misfit("written under this start's own name"));
         }
         if fields.seq > chain.seq + 1 {
-            return Err(IngestError::Gap { chain: id, have: chain.seq, found: fields.seq });
+            return Err(IngestError::Gap {
+                chain: id,
+                have: chain.seq,
+                found: fields.seq,
+            });
         }
         if fields.seq > 1 && fields.prev != chain.hash {
             return Err(self.fork(verified, bytes, chain.seq, chain.hash, now)?);
         }
         self.check_caps(&chain, &verified.header)?;
-        let before = fields.before.map(|incarnation| ChainId { incarnation, ..id });
+        let before = fields
+            .before
+            .map(|incarnation| ChainId { incarnation, ..id });
         let before = before.and_then(|before| self.chains.get(&before));
-        Ok(Some((chain, before.is_some_and(|before| before.hash != fields.prev))))
+        Ok(Some((
+            chain,
+            before.is_some_and(|before| before.hash != fields.prev),
+        )))
     }
 
     fn fork(
@@ -332,12 +188,18 @@ impl Store {
         verified: &Verified<'_>,
         bytes: &[u8],
         seq: u64,
-        ours: bailey_envelope::Hash,
+        ours: Hash,
         now: Timestamp,
     ) -> Result<IngestError, IngestError> {
         chains::quarantine(&self.db, &verified.hash, bytes, "fork", now)?;
         let chain = verified.header.fields.chain;
-        Ok(IngestError::Fork { chain, seq, ours, theirs: verified.hash })
+        let theirs = verified.hash;
+        Ok(IngestError::Fork(Box::new(Fork {
+            chain,
+            seq,
+            ours,
+            theirs,
+        })))
     }
 
     fn check_caps(&self, chain: &Chain, header: &Header) -> Result<(), IngestError> {
@@ -351,7 +213,11 @@ impl Store {
         }
         if fields.chain.doc.is_plain() {
             let fits = fields.segment == 0;
-            return if fits { Ok(()) } else { Err(IngestError::Misfit("segment")) };
+            return if fits {
+                Ok(())
+            } else {
+                Err(IngestError::Misfit("segment"))
+            };
         }
         match fields.kind {
             Kind::Tail | Kind::Closed => {}
@@ -377,7 +243,11 @@ impl Store {
         let body = verified.plain().map_err(|_| IngestError::Misfit("suite"))?;
         let record = Record::decode(body)?;
         record.check(&fields)?;
-        if self.account.as_ref().is_some_and(|account| account.nodes.len() >= MAX_RECORDS) {
+        if self
+            .account
+            .as_ref()
+            .is_some_and(|account| account.nodes.len() >= MAX_RECORDS)
+        {
             return Err(IngestError::Misfit("account has too many records"));
         }
         chain.opened = fields.seq;
@@ -434,8 +304,16 @@ impl Store {
         let id = fields.chain;
         let account = self.account().ok_or(IngestError::NoAccount)?;
         let opening = if chain.opened == chain.seq {
-            let Self { db, ring, cache, .. } = self;
-            Opener { db, account, ring, cache }.open(&id, &mut chain, verified)?
+            let Self {
+                db, ring, cache, ..
+            } = self;
+            Opener {
+                db,
+                account,
+                ring,
+                cache,
+            }
+            .open(&id, &mut chain, verified)?
         } else {
             Opening::Waiting
         };
@@ -456,7 +334,11 @@ impl Store {
             }
             Opening::Waiting => ingested.outcome = Outcome::Waiting,
             Opening::Aside(reason) => {
-                return Err(IngestError::Quarantined { chain: id, seq: fields.seq, reason });
+                return Err(IngestError::Quarantined {
+                    chain: id,
+                    seq: fields.seq,
+                    reason,
+                });
             }
         }
         Ok(ingested)
@@ -480,7 +362,11 @@ impl Store {
             key_id: verified.header.key_id,
             ..chain
         };
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.set_durable(false)?;
+        self.unsynced = true;
+        let tx = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
         let chain = chains::put(&tx, &fields.chain, &chain)?;
         let stored = Stored {
             seq: fields.seq,
@@ -502,7 +388,9 @@ impl Store {
     /// # Errors
     /// [`IngestError::Db`].
     pub fn open_waiting(&mut self, now: Timestamp) -> Result<Vec<Opened>, IngestError> {
-        let Some(account) = self.account() else { return Ok(Vec::new()) };
+        let Some(account) = self.account() else {
+            return Ok(Vec::new());
+        };
         let waiting: Vec<(ChainId, Chain)> = self
             .chains
             .iter()
@@ -533,10 +421,23 @@ impl Store {
         let mut all = Vec::new();
         let mut aside = Vec::new();
         while let (true, Some(row)) = (chain.opened < chain.seq && *budget > 0, chain.row) {
-            let Some(bytes) = chains::envelope(&self.db, row, chain.opened + 1)? else { break };
-            let Ok(verified) = Verified::from_stored(&bytes) else { break };
-            let Self { db, ring, cache, .. } = self;
-            match (Opener { db, account, ring, cache }).open(id, chain, &verified)? {
+            let Some(bytes) = chains::envelope(&self.db, row, chain.opened + 1)? else {
+                break;
+            };
+            let Ok(verified) = Verified::from_stored(&bytes) else {
+                break;
+            };
+            let Self {
+                db, ring, cache, ..
+            } = self;
+            match (Opener {
+                db,
+                account,
+                ring,
+                cache,
+            })
+            .open(id, chain, &verified)?
+            {
                 Opening::Waiting => break,
                 Opening::Entries(entries) => all.extend(entries),
                 Opening::Aside(reason) => aside.push((verified.hash, reason)),
@@ -557,10 +458,14 @@ impl Store {
         &mut self,
         id: &ChainId,
         chain: &Chain,
-        aside: &[(bailey_envelope::Hash, QuarantineReason)],
+        aside: &[(Hash, QuarantineReason)],
         now: Timestamp,
     ) -> Result<(), DbError> {
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.set_durable(false)?;
+        self.unsynced = true;
+        let tx = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
         chains::put(&tx, id, chain)?;
         for (hash, reason) in aside {
             chains::quarantine(&tx, hash, &[], &reason.to_string(), now)?;
@@ -571,20 +476,18 @@ impl Store {
     }
 
     /// Entries of an earlier life of this very device: their numbers are used.
+    /// Once this start has numbered entries itself its own count goes on, since
+    /// a chain has no holes; the next start begins after both.
     fn note_own(&mut self, id: &ChainId, entries: &[Entry]) {
-        let own: DeviceId = self.device;
-        if let (true, Some(last)) = (id.writer == own, entries.last()) {
-            let doc = self.docs.entry(id.doc).or_insert_with(crate::own::OwnDoc::new);
-            doc.next_no = doc.next_no.max(last.no.saturating_add(1));
+        if id.writer != self.device || self.has_numbered(id.doc) {
+            return;
         }
-    }
-}
-
-impl Opening {
-    fn reason(&self) -> Option<QuarantineReason> {
-        match self {
-            Self::Aside(reason) => Some(reason.clone()),
-            Self::Entries(_) | Self::Waiting => None,
+        if let Some(last) = entries.last() {
+            let doc = self
+                .docs
+                .entry(id.doc)
+                .or_insert_with(crate::own::OwnDoc::new);
+            doc.next_no = doc.next_no.max(last.no.saturating_add(1));
         }
     }
 }

@@ -75,7 +75,10 @@ pub fn keep_recovery_seed(path: &Path, seed: &RecoverySeed) -> Result<(), KeyFil
         return Ok(());
     }
     let source = io::Error::from(io::ErrorKind::AlreadyExists);
-    Err(KeyFileError::Io { path: path.to_owned(), source })
+    Err(KeyFileError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Reads a kept recovery seed; `None` if none is kept.
@@ -87,7 +90,10 @@ pub fn load_recovery_seed(path: &Path) -> Result<Option<RecoverySeed>, KeyFileEr
 }
 
 fn load<const N: usize>(path: &Path) -> Result<Option<Zeroizing<[u8; N]>>, KeyFileError> {
-    let io = |source| KeyFileError::Io { path: path.to_owned(), source };
+    let io = |source| KeyFileError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let opened = OpenOptions::new()
         .read(true)
         .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC)
@@ -103,7 +109,10 @@ fn load<const N: usize>(path: &Path) -> Result<Option<Zeroizing<[u8; N]>>, KeyFi
     }
     let mode = meta.mode() & 0o777;
     if mode & 0o077 != 0 {
-        return Err(KeyFileError::Exposed { path: path.to_owned(), mode });
+        return Err(KeyFileError::Exposed {
+            path: path.to_owned(),
+            mode,
+        });
     }
     let damaged = || KeyFileError::Damaged(path.to_owned());
     let want = u64::try_from(MAGIC.len() + N).map_err(|_| damaged())?;
@@ -114,15 +123,28 @@ fn load<const N: usize>(path: &Path) -> Result<Option<Zeroizing<[u8; N]>>, KeyFi
     let mut secret = Zeroizing::new([0; N]);
     file.read_exact(&mut magic).map_err(io)?;
     file.read_exact(secret.as_mut()).map_err(io)?;
-    if &magic == MAGIC { Ok(Some(secret)) } else { Err(damaged()) }
+    if &magic == MAGIC {
+        Ok(Some(secret))
+    } else {
+        Err(damaged())
+    }
 }
 
 /// Makes a secret file; `false` if there was one already.
 fn create(path: &Path, secret: &[u8]) -> Result<bool, KeyFileError> {
-    let io = |source| KeyFileError::Io { path: path.to_owned(), source };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let io = |source| KeyFileError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(io)?;
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{}.new", std::process::id()));
     let fresh = PathBuf::from(fresh);
@@ -138,7 +160,10 @@ fn create(path: &Path, secret: &[u8]) -> Result<bool, KeyFileError> {
     let linked = written.and_then(|()| std::fs::hard_link(&fresh, path));
     std::fs::remove_file(&fresh).map_err(io)?;
     match linked {
-        Ok(()) => File::open(folder).and_then(|folder| folder.sync_all()).map_err(io).map(|()| true),
+        Ok(()) => File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(io)
+            .map(|()| true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(io(error)),
     }
@@ -160,7 +185,10 @@ mod tests {
         let read = load_or_create_device_keys(&path, &mut OsEntropy).unwrap();
         assert_eq!(made.public(), read.public());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert_eq!(
+            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1
+        );
     }
 
     #[test]

@@ -72,10 +72,14 @@ pub enum KeyRecordError {
 impl KeyRecord {
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let (record, fields) = match &self.epoch {
-            Some(epoch) => {
-                (RECORD_EPOCH, postcard::to_stdvec(&(epoch, &self.membership, &self.wraps)))
-            }
-            None => (RECORD_WRAPS, postcard::to_stdvec(&(&self.membership, &self.wraps))),
+            Some(epoch) => (
+                RECORD_EPOCH,
+                postcard::to_stdvec(&(epoch, &self.membership, &self.wraps)),
+            ),
+            None => (
+                RECORD_WRAPS,
+                postcard::to_stdvec(&(&self.membership, &self.wraps)),
+            ),
         };
         Some([&[VERSION, record], &fields.ok()?[..]].concat())
     }
@@ -90,12 +94,26 @@ impl KeyRecord {
             RECORD_EPOCH => {
                 let ((epoch, membership, wraps), rest) =
                     postcard::take_from_bytes(fields).map_err(|_| malformed)?;
-                (Self { epoch: Some(epoch), membership, wraps }, rest)
+                (
+                    Self {
+                        epoch: Some(epoch),
+                        membership,
+                        wraps,
+                    },
+                    rest,
+                )
             }
             RECORD_WRAPS => {
                 let ((membership, wraps), rest) =
                     postcard::take_from_bytes(fields).map_err(|_| malformed)?;
-                (Self { epoch: None, membership, wraps }, rest)
+                (
+                    Self {
+                        epoch: None,
+                        membership,
+                        wraps,
+                    },
+                    rest,
+                )
             }
             _ => return Err(KeyRecordError::Newer),
         };
@@ -134,13 +152,26 @@ pub(crate) fn wrap_to_all(
     let mut wraps = Vec::with_capacity(recipients.len());
     for public in recipients {
         let recipient = public.id();
-        let context = WrapContext { account, writer, epoch, recipient, membership: &heads };
+        let context = WrapContext {
+            account,
+            writer,
+            epoch,
+            recipient,
+            membership: &heads,
+        };
         let Wrapped { enc, sealed } = wrap(key, &context, public, random(entropy)?)?;
         let (mut body, mut tag) = ([0; 32], [0; 16]);
         body.copy_from_slice(&sealed[..32]);
         tag.copy_from_slice(&sealed[32..]);
         let key_id = key.id();
-        wraps.push(Wrap { writer, epoch, key_id, recipient, enc, sealed: (body, tag) });
+        wraps.push(Wrap {
+            writer,
+            epoch,
+            key_id,
+            recipient,
+            enc,
+            sealed: (body, tag),
+        });
     }
     Ok(wraps)
 }
@@ -160,7 +191,14 @@ pub(crate) fn store_wraps(
     for wrap in record.wraps.iter().filter(|wrap| wrap.recipient == *device) {
         let sealed = [&wrap.sealed.0[..], &wrap.sealed.1].concat();
         let epoch = i64::from(wrap.epoch);
-        statement.execute(params![wrap.key_id.0, wrap.enc, wrap.writer.0, epoch, heads, sealed])?;
+        statement.execute(params![
+            wrap.key_id.0,
+            wrap.enc,
+            wrap.writer.0,
+            epoch,
+            heads,
+            sealed
+        ])?;
         stored.push(wrap.key_id);
     }
     Ok(stored)
@@ -169,13 +207,18 @@ pub(crate) fn store_wraps(
 /// Notes an epoch of one's own.
 pub(crate) fn store_epoch(db: &Connection, epoch: &Epoch) -> rusqlite::Result<()> {
     db.prepare_cached("INSERT OR IGNORE INTO epochs(key_id, number, made) VALUES (?1, ?2, ?3)")?
-        .execute(params![epoch.key_id.0, i64::from(epoch.number), crate::db::int(epoch.made)])?;
+        .execute(params![
+            epoch.key_id.0,
+            i64::from(epoch.number),
+            crate::db::int(epoch.made)
+        ])?;
     Ok(())
 }
 
 /// One's own epochs, oldest first.
 pub(crate) fn own_epochs(db: &Connection) -> rusqlite::Result<Vec<Epoch>> {
-    let mut statement = db.prepare("SELECT number, key_id, made FROM epochs ORDER BY number, made")?;
+    let mut statement =
+        db.prepare("SELECT number, key_id, made FROM epochs ORDER BY number, made")?;
     let rows = statement.query_map([], |row| {
         Ok(Epoch {
             number: row.get(0)?,
@@ -215,7 +258,11 @@ impl std::fmt::Debug for KeyRing {
 impl KeyRing {
     pub(crate) fn new(keys: DeviceKeys) -> Self {
         let device = keys.id();
-        Self { keys, device, open: HashMap::new() }
+        Self {
+            keys,
+            device,
+            open: HashMap::new(),
+        }
     }
 
     pub(crate) fn insert(&mut self, key: EpochKey) {
@@ -250,7 +297,10 @@ impl KeyRing {
                 recipient: self.device,
                 membership: &membership,
             };
-            let wrapped = Wrapped { enc: row.get(3)?, sealed: row.get(4)? };
+            let wrapped = Wrapped {
+                enc: row.get(3)?,
+                sealed: row.get(4)?,
+            };
             if let Ok(key) = unwrap(&wrapped, &context, &self.keys, key_id) {
                 drop(rows);
                 drop(statement);
@@ -289,13 +339,23 @@ mod tests {
 
     #[test]
     fn malformed_and_newer_records_are_told_apart() {
-        let record = KeyRecord { epoch: None, membership: vec![Hash([1; 32])], wraps: Vec::new() };
+        let record = KeyRecord {
+            epoch: None,
+            membership: vec![Hash([1; 32])],
+            wraps: Vec::new(),
+        };
         let bytes = record.encode().unwrap();
         assert_eq!(KeyRecord::decode(&bytes), Ok(record));
         assert_eq!(KeyRecord::decode(&[]), Err(KeyRecordError::Malformed));
         assert_eq!(KeyRecord::decode(&[2, 1]), Err(KeyRecordError::Newer));
         assert_eq!(KeyRecord::decode(&[1, 9]), Err(KeyRecordError::Newer));
-        assert_eq!(KeyRecord::decode(&[&bytes[..], &[0]].concat()), Err(KeyRecordError::Malformed));
-        assert_eq!(KeyRecord::decode(&bytes[..bytes.len() - 1]), Err(KeyRecordError::Malformed));
+        assert_eq!(
+            KeyRecord::decode(&[&bytes[..], &[0]].concat()),
+            Err(KeyRecordError::Malformed)
+        );
+        assert_eq!(
+            KeyRecord::decode(&bytes[..bytes.len() - 1]),
+            Err(KeyRecordError::Malformed)
+        );
     }
 }

@@ -28,8 +28,8 @@ pub use bailey_envelope::{ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, 
 pub use db::{DbError, OpenDbError};
 pub use entropy::{Entropy, NoEntropy, OsEntropy};
 pub use error::{
-    AccountError, AppendError, BuildError, CommitError, IngestError, OpenError, QuarantineReason,
-    ReadError, SealingError,
+    AccountError, AppendError, BuildError, CommitError, Fork, IngestError, OpenError,
+    QuarantineReason, ReadError, SealingError,
 };
 pub use ingest::{Ingested, Opened, Outcome};
 pub use keyfile::{

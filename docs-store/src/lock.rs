@@ -43,7 +43,9 @@ impl Lock {
             Err((mut file, Errno::EWOULDBLOCK)) => {
                 let mut text = String::new();
                 let read = (&mut file).take(32).read_to_string(&mut text);
-                Err(LockError::Held(read.ok().and_then(|_| text.trim().parse().ok())))
+                Err(LockError::Held(
+                    read.ok().and_then(|_| text.trim().parse().ok()),
+                ))
             }
             Err((_, errno)) => Err(LockError::Io(errno.into())),
         }

@@ -128,9 +128,14 @@ pub(crate) enum Carries {
     /// Entries of these numbers; their journal rows go.
     Entries { first: u64, last: u64 },
     /// A key record, and the devices that then have every key in the window.
-    Keys { record: KeyRecord, handed: Option<bailey_model::DeviceId> },
+    Keys {
+        record: KeyRecord,
+        handed: Option<bailey_model::DeviceId>,
+    },
     /// An account record; for a genesis, the account.
-    Record { begins: Option<bailey_model::AccountId> },
+    Record {
+        begins: Option<bailey_model::AccountId>,
+    },
 }
 
 /// Notes how far a document of one's own has come.
@@ -152,7 +157,11 @@ pub(crate) fn put(
 pub(crate) fn load(db: &Connection) -> rusqlite::Result<Vec<(DocId, Incarnation, u64)>> {
     let mut statement = db.prepare("SELECT doc, incarnation, next_no FROM own_docs")?;
     let rows = statement.query_map([], |row| {
-        Ok((doc_column(row, 0)?, Incarnation(row.get(1)?), uint(row.get(2)?)))
+        Ok((
+            doc_column(row, 0)?,
+            Incarnation(row.get(1)?),
+            uint(row.get(2)?),
+        ))
     })?;
     rows.collect()
 }

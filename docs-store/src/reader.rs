@@ -47,7 +47,9 @@ pub struct Reader {
 
 impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("Reader")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,7 +61,11 @@ impl Reader {
     pub fn open(dir: &Path, keys: DeviceKeys) -> Result<Self, ReadError> {
         let db = db::open_reader(dir)?;
         let device = keys.id();
-        Ok(Self { db, ring: KeyRing::new(keys), device })
+        Ok(Self {
+            db,
+            ring: KeyRing::new(keys),
+            device,
+        })
     }
 
     /// Every document that takes entries and has some, sealed or not.
@@ -69,7 +75,10 @@ impl Reader {
     pub fn docs(&mut self) -> Result<Vec<DocInfo>, ReadError> {
         let tx = self.db.unchecked_transaction()?;
         let mut docs: BTreeMap<DocId, BTreeSet<DeviceId>> = BTreeMap::new();
-        for (id, _) in chains::load(&tx)?.iter().filter(|(id, _)| !id.doc.is_plain()) {
+        for (id, _) in chains::load(&tx)?
+            .iter()
+            .filter(|(id, _)| !id.doc.is_plain())
+        {
             docs.entry(id.doc).or_default().insert(id.writer);
         }
         for doc in journal::docs(&tx)? {
@@ -100,22 +109,25 @@ impl Reader {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn read(
-        &mut self,
-        doc: DocId,
-        writer: Option<DeviceId>,
-    ) -> Result<Reading, ReadError> {
+    pub fn read(&mut self, doc: DocId, writer: Option<DeviceId>) -> Result<Reading, ReadError> {
         let Self { db, ring, device } = self;
         // One read transaction: a batch that becomes an envelope meanwhile is
         // seen once, not twice and not never.
         let tx = db.unchecked_transaction()?;
-        let Some(account) = stored_account(&tx)? else { return Ok(Reading::default()) };
+        let Some(account) = stored_account(&tx)? else {
+            return Ok(Reading::default());
+        };
         let mut reading = Reading::default();
         let mut by_writer: BTreeMap<DeviceId, Vec<Entry>> = BTreeMap::new();
         for (id, chain) in chains::load_of(&tx, doc)? {
             if writer.is_none_or(|writer| writer == id.writer) {
                 let entries = by_writer.entry(id.writer).or_default();
-                let mut reader = ChainReader { db: &tx, ring, account, reading: &mut reading };
+                let mut reader = ChainReader {
+                    db: &tx,
+                    ring,
+                    account,
+                    reading: &mut reading,
+                };
                 reader.read(&id, &chain, entries)?;
             }
         }
@@ -139,7 +151,11 @@ impl Reader {
             Event::DeviceNamed(named) => Some((device, named.name)),
             _ => None,
         };
-        Ok(self.entries(DocId::Node, None)?.into_iter().filter_map(named).collect())
+        Ok(self
+            .entries(DocId::Node, None)?
+            .into_iter()
+            .filter_map(named)
+            .collect())
     }
 }
 
@@ -152,30 +168,31 @@ struct ChainReader<'a> {
 }
 
 impl ChainReader<'_> {
-    fn read(
-        &mut self,
-        id: &ChainId,
-        chain: &Chain,
-        out: &mut Vec<Entry>,
-    ) -> Result<(), ReadError> {
+    fn read(&mut self, id: &ChainId, chain: &Chain, out: &mut Vec<Entry>) -> Result<(), ReadError> {
         let Some(row) = chain.row else { return Ok(()) };
         let mut content = Segment::new(id);
         let mut segment = 0;
         let mut broken = None;
         let mut last_no = 0;
         for seq in 1..=chain.seq {
-            let Some(bytes) = chains::envelope(self.db, row, seq)? else { continue };
+            let Some(bytes) = chains::envelope(self.db, row, seq)? else {
+                continue;
+            };
             let verified = Verified::from_stored(&bytes).map_err(decode_error)?;
             let fields = verified.header.fields;
             if broken == Some(fields.segment) {
-                self.reading.aside.push((*id, seq, QuarantineReason::Follows));
+                self.reading
+                    .aside
+                    .push((*id, seq, QuarantineReason::Follows));
                 continue;
             }
             if fields.segment != segment {
                 segment = fields.segment;
                 content = Segment::new(id);
             }
-            let key = self.ring.find(self.db, self.account, verified.header.key_id)?;
+            let key = self
+                .ring
+                .find(self.db, self.account, verified.header.key_id)?;
             let Some(key) = key else {
                 self.reading.waiting.push(*id);
                 return Ok(());
@@ -238,7 +255,9 @@ fn merge(by_writer: BTreeMap<DeviceId, Vec<Entry>>) -> Vec<(DeviceId, Entry)> {
             .iter_mut()
             .filter_map(|(device, entries)| entries.peek().map(|entry| (entry.ts, *device)))
             .min();
-        let Some((_, device)) = next else { return merged };
+        let Some((_, device)) = next else {
+            return merged;
+        };
         for (writer, entries) in &mut queues {
             if *writer == device {
                 merged.extend(entries.next().map(|entry| (device, entry)));
@@ -260,7 +279,9 @@ impl Checkpointer {
     /// # Errors
     /// [`ReadError::Open`].
     pub fn open(dir: &Path) -> Result<Self, ReadError> {
-        Ok(Self { db: db::open_checkpointer(dir)? })
+        Ok(Self {
+            db: db::open_checkpointer(dir)?,
+        })
     }
 
     /// Moves what no reader or writer stands in the way of. Gives how many
@@ -269,11 +290,12 @@ impl Checkpointer {
     /// # Errors
     /// [`ReadError::Db`].
     pub fn run(&self) -> Result<u64, ReadError> {
-        let left = self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-            let (log, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
-            Ok(log.saturating_sub(moved))
-        })?;
+        let left = self
+            .db
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+                let (log, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
+                Ok(log.saturating_sub(moved))
+            })?;
         Ok(db::uint(left))
     }
 }
-

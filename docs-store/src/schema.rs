@@ -50,10 +50,13 @@ pub enum UnpackError {
 pub fn pack(entry: &Entry) -> Result<Vec<u8>, PackError> {
     let (kind, body) = wire::encode(&entry.event).map_err(|_| PackError::Encoding)?;
     let head = (entry.no, entry.ts.0, kind);
-    let mut bytes =
-        postcard::to_extend(&head, vec![VERSION]).map_err(|_| PackError::Encoding)?;
+    let mut bytes = postcard::to_extend(&head, vec![VERSION]).map_err(|_| PackError::Encoding)?;
     bytes.extend_from_slice(&body);
-    if bytes.len() > MAX_ENTRY { Err(PackError::TooLarge(bytes.len())) } else { Ok(bytes) }
+    if bytes.len() > MAX_ENTRY {
+        Err(PackError::TooLarge(bytes.len()))
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// Unpacks an entry.
@@ -70,9 +73,17 @@ pub fn unpack(bytes: &[u8]) -> Result<Entry, UnpackError> {
     }
     let ((no, ts, kind), body) =
         postcard::take_from_bytes::<(u64, u64, u16)>(rest).map_err(|_| UnpackError::Malformed)?;
-    let event = wire::decode(kind, body)
-        .unwrap_or_else(|| Event::Newer(Newer { kind, body: body.to_vec() }));
-    Ok(Entry { no, ts: Timestamp(ts), event })
+    let event = wire::decode(kind, body).unwrap_or_else(|| {
+        Event::Newer(Newer {
+            kind,
+            body: body.to_vec(),
+        })
+    });
+    Ok(Entry {
+        no,
+        ts: Timestamp(ts),
+        event,
+    })
 }
 
 #[cfg(test)]

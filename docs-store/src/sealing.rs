@@ -48,9 +48,9 @@ impl Store {
     }
 
     fn seal_now(&mut self, now: Timestamp) -> Result<Vec<ChainId>, SealingError> {
-        let urgent = self.urgent_since.is_some_and(|since| {
-            now.0 >= since.0.saturating_add(URGENT_MS) || now < since
-        });
+        let urgent = self
+            .urgent_since
+            .is_some_and(|since| now.0 >= since.0.saturating_add(URGENT_MS) || now < since);
         let due: Vec<DocId> = self
             .docs
             .iter()
@@ -64,7 +64,11 @@ impl Store {
             self.urgent_since = None;
         }
         self.settle(now)?;
-        let mut grown: Vec<ChainId> = self.unsaved.iter().map(|built| self.own(built.doc)).collect();
+        let mut grown: Vec<ChainId> = self
+            .unsaved
+            .iter()
+            .map(|built| self.own(built.doc))
+            .collect();
         self.write_built(false)?;
         grown.sort_unstable();
         grown.dedup();
@@ -81,7 +85,11 @@ impl Store {
     }
 
     fn own(&self, doc: DocId) -> ChainId {
-        ChainId { doc, writer: self.device, incarnation: self.incarnation }
+        ChainId {
+            doc,
+            writer: self.device,
+            incarnation: self.incarnation,
+        }
     }
 
     /// Builds every batch that waits.
@@ -92,7 +100,9 @@ impl Store {
             .filter(|(_, own)| !own.batch.is_empty())
             .map(|(doc, _)| *doc)
             .collect();
-        waiting.into_iter().try_for_each(|doc| self.build_doc(doc, now))
+        waiting
+            .into_iter()
+            .try_for_each(|doc| self.build_doc(doc, now))
     }
 
     fn build_doc(&mut self, doc: DocId, now: Timestamp) -> Result<(), BuildError> {
@@ -101,10 +111,18 @@ impl Store {
                 Some(own) => own.take_batch(),
                 None => Vec::new(),
             };
-            let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(()) };
-            let carries = Carries::Entries { first: first.no, last: last.no };
+            let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
+                return Ok(());
+            };
+            let carries = Carries::Entries {
+                first: first.no,
+                last: last.no,
+            };
             match self.build_batch(doc, &batch, carries, now) {
-                Ok(built) => self.unsaved.push(built),
+                Ok(built) => {
+                    self.unsealed = self.unsealed.saturating_sub(batch.len());
+                    self.unsaved.push(built);
+                }
                 Err(error) => {
                     if let Some(own) = self.docs.get_mut(&doc) {
                         own.put_back(batch);
@@ -129,7 +147,11 @@ impl Store {
         }
         let account = self.account().ok_or(BuildError::NoAccount)?;
         let key = self.segment_key(doc, now)?;
-        let epoch = self.epoch.as_ref().map(|(number, _)| *number).ok_or(BuildError::NoKey)?;
+        let epoch = self
+            .epoch
+            .as_ref()
+            .map(|(number, _)| *number)
+            .ok_or(BuildError::NoKey)?;
         let nonce = random(self.entropy.as_mut())?;
         let chain = self.own(doc);
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
@@ -182,7 +204,10 @@ impl Store {
         }
         let account = self.account().ok_or(BuildError::NoAccount)?;
         let known = own_epochs(&self.db).map_err(crate::db::DbError::from)?;
-        let number = known.last().map_or(0, |epoch| epoch.number).saturating_add(1);
+        let number = known
+            .last()
+            .map_or(0, |epoch| epoch.number)
+            .saturating_add(1);
         let key = EpochKey::generate(random(self.entropy.as_mut())?);
         let recipients = self.recipients();
         let membership = self.account_heads(false);
@@ -195,7 +220,11 @@ impl Store {
             &recipients,
             self.entropy.as_mut(),
         )?;
-        let epoch = Epoch { number, key_id: key.id(), made: now.0 };
+        let epoch = Epoch {
+            number,
+            key_id: key.id(),
+            made: now.0,
+        };
         self.build_keys(account, Some(epoch), &wraps, None, now)?;
         self.ring.insert(key.clone());
         self.epoch = Some((number, key.clone()));
@@ -221,7 +250,9 @@ impl Store {
     /// Hands the keys of the window to every member that reads and has not
     /// got them.
     pub(crate) fn settle(&mut self, now: Timestamp) -> Result<(), BuildError> {
-        let Some(account) = self.account() else { return Ok(()) };
+        let Some(account) = self.account() else {
+            return Ok(());
+        };
         if self.members().get(&self.device).is_none() {
             return Ok(());
         }
@@ -241,7 +272,9 @@ impl Store {
             let mut wraps = Vec::with_capacity(epochs.len());
             for epoch in &epochs {
                 let key = self.ring.find(&self.db, account, epoch.key_id);
-                let key = key.map_err(crate::db::DbError::from)?.ok_or(BuildError::NoKey)?;
+                let key = key
+                    .map_err(crate::db::DbError::from)?
+                    .ok_or(BuildError::NoKey)?;
                 wraps.extend(wrap_to_all(
                     account,
                     self.device,
@@ -267,8 +300,11 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), BuildError> {
         let membership = self.account_heads(false);
-        let chunks: Vec<&[Wrap]> =
-            if wraps.is_empty() { vec![&[]] } else { wraps.chunks(MAX_WRAPS).collect() };
+        let chunks: Vec<&[Wrap]> = if wraps.is_empty() {
+            vec![&[]]
+        } else {
+            wraps.chunks(MAX_WRAPS).collect()
+        };
         let count = chunks.len();
         for (at, chunk) in chunks.into_iter().enumerate() {
             let record = KeyRecord {
@@ -289,7 +325,10 @@ impl Store {
                 key_id: KeyId([0; 32]),
                 made: now,
                 bytes: sealed.bytes,
-                carries: Carries::Keys { record, handed: handed.filter(|_| at + 1 == count) },
+                carries: Carries::Keys {
+                    record,
+                    handed: handed.filter(|_| at + 1 == count),
+                },
             });
         }
         Ok(())
@@ -304,7 +343,9 @@ impl OwnDoc {
             .content
             .as_ref()
             .is_some_and(|content| content.len() + entries > SEGMENT_ENTRIES);
-        let old = self.segment_since.is_some_and(|since| now.0 >= since.0.saturating_add(SEGMENT_MS));
+        let old = self
+            .segment_since
+            .is_some_and(|since| now.0 >= since.0.saturating_add(SEGMENT_MS));
         if full || old {
             self.close_segment();
         }

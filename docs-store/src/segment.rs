@@ -11,7 +11,9 @@ use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use automerge::transaction::{CommitOptions, Transactable as _};
-use automerge::{ActorId, AutoCommit, Change, ObjId, ObjType, ROOT, ReadDoc as _, ScalarValue, Value};
+use automerge::{
+    ActorId, AutoCommit, Change, ObjId, ObjType, ROOT, ReadDoc as _, ScalarValue, Value,
+};
 use bailey_envelope::ChainId;
 use bailey_model::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -106,7 +108,12 @@ impl Segment {
     /// An empty segment of a chain.
     pub(crate) fn new(chain: &ChainId) -> Self {
         let doc = AutoCommit::new().with_actor(actor_of(chain));
-        Self { doc, list: None, len: 0, changes: 0 }
+        Self {
+            doc,
+            list: None,
+            len: 0,
+            changes: 0,
+        }
     }
 
     /// Entries so far.
@@ -123,7 +130,10 @@ impl Segment {
         let fault = |_| SegmentFault::Change;
         let list = match &self.list {
             Some(list) => list.clone(),
-            None => self.doc.put_object(ROOT, LIST, ObjType::List).map_err(fault)?,
+            None => self
+                .doc
+                .put_object(ROOT, LIST, ObjType::List)
+                .map_err(fault)?,
         };
         for entry in entries {
             let value = ScalarValue::Bytes(entry.clone());
@@ -131,10 +141,14 @@ impl Segment {
             self.len += 1;
         }
         let time = i64::try_from(time.0 / 1000).unwrap_or(i64::MAX);
-        self.doc.commit_with(CommitOptions::default().with_time(time));
+        self.doc
+            .commit_with(CommitOptions::default().with_time(time));
         self.list = Some(list);
         self.changes += 1;
-        let change = self.doc.get_last_local_change().ok_or(SegmentFault::Change)?;
+        let change = self
+            .doc
+            .get_last_local_change()
+            .ok_or(SegmentFault::Change)?;
         Ok(body_of(change.raw_bytes()))
     }
 
@@ -172,10 +186,11 @@ impl Segment {
         if self.len.saturating_add(appended) > SEGMENT_ENTRIES {
             return Err(SegmentFault::TooManyEntries);
         }
-        self.doc.apply_changes([change]).map_err(|_| SegmentFault::Change)?;
-        let list = match self.doc.get(ROOT, LIST) {
-            Ok(Some((Value::Object(ObjType::List), list))) => list,
-            _ => return Err(SegmentFault::NotAppending),
+        self.doc
+            .apply_changes([change])
+            .map_err(|_| SegmentFault::Change)?;
+        let Ok(Some((Value::Object(ObjType::List), list))) = self.doc.get(ROOT, LIST) else {
+            return Err(SegmentFault::NotAppending);
         };
         if self.doc.length(&list) != self.len + appended {
             return Err(SegmentFault::NotAppending);
@@ -222,9 +237,13 @@ fn change_of(body: &[u8]) -> Result<Vec<u8>, SegmentFault> {
         DEFLATED => inflate(payload)?,
         _ => return Err(SegmentFault::Body),
     };
-    let is_change = change.starts_with(&CHUNK_MAGIC)
-        && change.get(CHUNK_TYPE_AT) == Some(&CHUNK_TYPE_CHANGE);
-    if is_change { Ok(change) } else { Err(SegmentFault::Change) }
+    let is_change =
+        change.starts_with(&CHUNK_MAGIC) && change.get(CHUNK_TYPE_AT) == Some(&CHUNK_TYPE_CHANGE);
+    if is_change {
+        Ok(change)
+    } else {
+        Err(SegmentFault::Change)
+    }
 }
 
 fn inflate(payload: &[u8]) -> Result<Vec<u8>, SegmentFault> {
@@ -234,7 +253,11 @@ fn inflate(payload: &[u8]) -> Result<Vec<u8>, SegmentFault> {
         .take(cap + 1)
         .read_to_end(&mut out)
         .map_err(|_| SegmentFault::Body)?;
-    if out.len() > MAX_INFLATED { Err(SegmentFault::Inflates) } else { Ok(out) }
+    if out.len() > MAX_INFLATED {
+        Err(SegmentFault::Inflates)
+    } else {
+        Ok(out)
+    }
 }
 
 /// Fuzz target: whatever a member puts into a body, applying it returns.

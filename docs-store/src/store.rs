@@ -75,8 +75,11 @@ pub struct Store {
     pub(crate) urgent_since: Option<Timestamp>,
     pub(crate) retry_at: Option<Timestamp>,
     pub(crate) cache: SegmentCache,
+    pub(crate) unsealed: usize,
+    /// Whether something is committed that a power cut could take.
+    pub(crate) unsynced: bool,
+    syncs: bool,
     pending: Vec<Pending>,
-    unsynced: bool,
     // Last: the database is closed before the lock is let go.
     _lock: Lock,
 }
@@ -110,7 +113,10 @@ impl Store {
         let lock_path = dir.join("store.lock");
         let lock = Lock::take(&lock_path).map_err(|error| match error {
             LockError::Held(pid) => OpenError::InUse { pid },
-            LockError::Io(source) => OpenError::Lock { path: lock_path.clone(), source },
+            LockError::Io(source) => OpenError::Lock {
+                path: lock_path.clone(),
+                source,
+            },
         })?;
         let db = db::open_writer(dir)?;
         let chains = chains::load(&db)?;
@@ -136,7 +142,9 @@ impl Store {
             retry_at: None,
             cache: SegmentCache::default(),
             pending: Vec::new(),
+            unsealed: 0,
             unsynced: false,
+            syncs: false,
             _lock: lock,
         };
         store.load_own_docs()?;
@@ -165,14 +173,19 @@ impl Store {
     /// Who is a member, by the records that are here.
     #[must_use]
     pub fn members(&self) -> &Members {
-        self.account.as_ref().map_or(&self.nobody, |account| &account.members)
+        self.account
+            .as_ref()
+            .map_or(&self.nobody, |account| &account.members)
     }
 
     /// How far each chain goes, in the order in which a device reads them:
     /// account, keys, then the rest.
     #[must_use]
     pub fn heads(&self) -> Vec<Head> {
-        self.chains.iter().map(|(id, chain)| chain.head(*id)).collect()
+        self.chains
+            .iter()
+            .map(|(id, chain)| chain.head(*id))
+            .collect()
     }
 
     /// Envelopes of a chain from a number on, as their writer made them: at
@@ -189,7 +202,9 @@ impl Store {
         max_bytes: usize,
     ) -> Result<Vec<Vec<u8>>, ReadError> {
         match self.chains.get(chain).and_then(|chain| chain.row) {
-            Some(row) => Ok(chains::range(&self.db, row, from_seq, max_count, max_bytes)?),
+            Some(row) => Ok(chains::range(
+                &self.db, row, from_seq, max_count, max_bytes,
+            )?),
             None => Ok(Vec::new()),
         }
     }
@@ -200,9 +215,12 @@ impl Store {
     /// # Errors
     /// [`DbError`].
     pub fn limit_size(&mut self, bytes: u64) -> Result<(), DbError> {
-        let page: i64 = self.db.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        let page: i64 = self
+            .db
+            .pragma_query_value(None, "page_size", |row| row.get(0))?;
         let pages = db::int(bytes) / page.max(1);
-        self.db.pragma_update(None, "max_page_count", pages.max(1))?;
+        self.db
+            .pragma_update(None, "max_page_count", pages.max(1))?;
         Ok(())
     }
 
@@ -222,9 +240,11 @@ impl Store {
             return Err(AppendError::NoEntries(doc));
         }
         let account = self.account.as_ref().ok_or(AppendError::NoAccount)?;
-        account.members.get(&self.device).ok_or(AppendError::NotMember)?;
-        let unsealed: usize = self.docs.values().map(|doc| doc.batch.len()).sum();
-        if self.pending.len() >= MAX_PENDING || unsealed >= MAX_UNSEALED {
+        account
+            .members
+            .get(&self.device)
+            .ok_or(AppendError::NotMember)?;
+        if self.pending.len() >= MAX_PENDING || self.unsealed >= MAX_UNSEALED {
             return Err(AppendError::Backlog);
         }
         let key = self.segment_key(doc, now)?;
@@ -233,10 +253,22 @@ impl Store {
         let packed = schema::pack(&Entry { no, ts: now, event })?;
         let nonce = random(self.entropy.as_mut()).map_err(BuildError::from)?;
         let sealed = seal_row(&key, no, &packed, nonce).ok_or(AppendError::Backlog)?;
-        let row =
-            JournalRow { doc, no, segment: key.segment(), key_id: key.epoch_key(), sealed };
+        let row = JournalRow {
+            doc,
+            no,
+            segment: key.segment(),
+            key_id: key.epoch_key(),
+            sealed,
+        };
         own.next_no += 1;
-        self.pending.push(Pending { row, entry: Unsealed { no, ts: now, packed } });
+        self.pending.push(Pending {
+            row,
+            entry: Unsealed {
+                no,
+                ts: now,
+                packed,
+            },
+        });
         if urgency == Urgency::Urgent {
             self.urgent_since.get_or_insert(now);
         }
@@ -255,13 +287,18 @@ impl Store {
             return Ok(());
         }
         let pending = std::mem::take(&mut self.pending);
-        let written = self.set_durable(durable).and_then(|()| self.write(&pending));
-        let reset = if durable { self.set_durable(false) } else { Ok(()) };
-        match written.and(reset) {
+        let written = self
+            .set_durable(durable)
+            .and_then(|()| self.write(&pending));
+        match written {
             Ok(()) => {
                 self.unsynced = !durable;
+                self.unsealed += pending.len();
                 for Pending { row, entry } in pending {
-                    self.docs.entry(row.doc).or_insert_with(OwnDoc::new).push(entry);
+                    self.docs
+                        .entry(row.doc)
+                        .or_insert_with(OwnDoc::new)
+                        .push(entry);
                 }
                 Ok(())
             }
@@ -282,40 +319,53 @@ impl Store {
             return Ok(());
         }
         self.set_durable(durable)?;
-        let written = self.write(&[]);
-        if durable {
-            self.set_durable(false)?;
-        } else {
-            self.unsynced = true;
-        }
-        written
+        self.write(&[])?;
+        self.unsynced = !durable;
+        Ok(())
     }
 
-    fn set_durable(&self, durable: bool) -> Result<(), DbError> {
-        // Switched outside a transaction; a commit under FULL syncs the whole
-        // log, earlier commits included.
-        let mode = if durable { "FULL" } else { "NORMAL" };
-        Ok(self.db.pragma_update(None, "synchronous", mode)?)
+    /// Chooses whether the next commit is synced. Switched outside a
+    /// transaction; a commit under FULL syncs the whole log, earlier commits
+    /// included.
+    pub(crate) fn set_durable(&mut self, durable: bool) -> Result<(), DbError> {
+        if self.syncs != durable {
+            let mode = if durable { "FULL" } else { "NORMAL" };
+            self.db.pragma_update(None, "synchronous", mode)?;
+            self.syncs = durable;
+        }
+        Ok(())
     }
 
     fn write(&mut self, pending: &[Pending]) -> Result<(), DbError> {
-        let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut changed = BTreeMap::new();
         for built in &self.unsaved {
-            let id =
-                ChainId { doc: built.doc, writer: self.device, incarnation: self.incarnation };
+            let id = ChainId {
+                doc: built.doc,
+                writer: self.device,
+                incarnation: self.incarnation,
+            };
             let known = changed.get(&id).or_else(|| self.chains.get(&id));
             let known = known.copied().unwrap_or(Chain::EMPTY);
             changed.insert(id, write_built(&tx, &id, &known, built)?);
         }
         if pending.is_empty() && self.unsaved.is_empty() {
             // A durable commit of nothing new: one row makes it sync the log.
-            tx.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('synced', x'00')", [])?;
+            tx.execute(
+                "INSERT OR REPLACE INTO meta(key, value) VALUES ('synced', x'00')",
+                [],
+            )?;
         }
         journal::put(&tx, pending.iter().map(|pending| &pending.row))?;
         tx.commit()?;
         for built in self.unsaved.drain(..) {
-            if let Carries::Keys { handed: Some(device), .. } = built.carries {
+            if let Carries::Keys {
+                handed: Some(device),
+                ..
+            } = built.carries
+            {
                 self.handed.insert(device);
             }
         }
@@ -331,7 +381,11 @@ impl Store {
         kind: Kind,
         segment: u32,
     ) -> Fields {
-        let chain = ChainId { doc, writer: self.device, incarnation: self.incarnation };
+        let chain = ChainId {
+            doc,
+            writer: self.device,
+            incarnation: self.incarnation,
+        };
         let own = self.docs.get(&doc);
         let (seq, prev, before) = match own.and_then(|own| own.tip) {
             Some((seq, hash)) => (seq + 1, hash, None),
@@ -340,32 +394,73 @@ impl Store {
                 None => (1, Hash::NONE, None),
             },
         };
-        Fields { account, chain, kind, segment, seq, prev, before }
+        Fields {
+            account,
+            chain,
+            kind,
+            segment,
+            seq,
+            prev,
+            before,
+        }
     }
 
     fn load_own_docs(&mut self) -> Result<(), OpenError> {
         for (doc, incarnation, next_no) in own::load(&self.db)? {
-            let id = ChainId { doc, writer: self.device, incarnation };
+            let id = ChainId {
+                doc,
+                writer: self.device,
+                incarnation,
+            };
             let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
             own.next_no = next_no.max(1);
             own.before = self.chains.get(&id).map(|chain| (incarnation, chain.hash));
         }
+        // What another life of this device wrote, if this one was restored.
+        for (id, chain) in self
+            .chains
+            .iter()
+            .filter(|(id, _)| id.writer == self.device)
+        {
+            let own = self.docs.entry(id.doc).or_insert_with(OwnDoc::new);
+            own.next_no = own.next_no.max(chain.last_no.saturating_add(1));
+        }
         Ok(())
+    }
+
+    /// Whether this start has given a number in a document.
+    pub(crate) fn has_numbered(&self, doc: DocId) -> bool {
+        let own = self.docs.get(&doc);
+        own.is_some_and(|own| own.tip.is_some() || !own.batch.is_empty())
+            || self.pending.iter().any(|pending| pending.row.doc == doc)
     }
 
     /// Opens what a crash left in the journal, and seals it.
     fn recover_journal(&mut self, now: Timestamp) -> Result<(), OpenError> {
         let rows = journal::load(&self.db, None)?;
-        let Some(account) = self.account() else { return Ok(()) };
+        let Some(account) = self.account() else {
+            return Ok(());
+        };
+        self.unsealed = rows.len();
         for row in rows {
-            let damaged = || OpenError::Journal { doc: row.doc, no: row.no };
-            let key = self.ring.find(&self.db, account, row.key_id)?.ok_or_else(damaged)?;
+            let damaged = || OpenError::Journal {
+                doc: row.doc,
+                no: row.no,
+            };
+            let key = self
+                .ring
+                .find(&self.db, account, row.key_id)?
+                .ok_or_else(damaged)?;
             let key = key.segment_key(row.doc, row.segment);
             let packed = bailey_envelope::open_row(&key, row.no, &row.sealed);
             let packed = packed.map_err(|_| damaged())?.to_vec();
             let own = self.docs.entry(row.doc).or_insert_with(OwnDoc::new);
             own.next_no = own.next_no.max(row.no + 1);
-            own.push(Unsealed { no: row.no, ts: now, packed });
+            own.push(Unsealed {
+                no: row.no,
+                ts: now,
+                packed,
+            });
         }
         self.build_all(now)?;
         match self.write_built(false) {
@@ -409,7 +504,9 @@ fn write_built(
     own::put(db, built.doc, &id.incarnation, next_no)?;
     match &built.carries {
         Carries::Entries { first, last } => journal::delete(db, built.doc, *first, *last)?,
-        Carries::Record { begins: Some(account) } => put_account(db, account)?,
+        Carries::Record {
+            begins: Some(account),
+        } => put_account(db, account)?,
         Carries::Record { begins: None } => {}
         Carries::Keys { record, handed } => {
             keys::store_wraps(db, record, &id.writer)?;
@@ -426,13 +523,19 @@ fn write_built(
 
 /// Notes which account this store belongs to.
 pub(crate) fn put_account(db: &Connection, account: &AccountId) -> rusqlite::Result<()> {
-    db.execute("INSERT INTO meta(key, value) VALUES ('account', ?1)", params![account.0])?;
+    db.execute(
+        "INSERT INTO meta(key, value) VALUES ('account', ?1)",
+        params![account.0],
+    )?;
     Ok(())
 }
 
 fn put_handed(db: &Connection, device: &DeviceId) -> rusqlite::Result<()> {
     let key = format!("handed {device}");
-    db.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?1, x'01')", params![key])?;
+    db.execute(
+        "INSERT OR REPLACE INTO meta(key, value) VALUES (?1, x'01')",
+        params![key],
+    )?;
     Ok(())
 }
 
@@ -446,16 +549,20 @@ fn load_handed(db: &Connection) -> rusqlite::Result<BTreeSet<DeviceId>> {
 
 /// The account that a database belongs to.
 pub(crate) fn stored_account(db: &Connection) -> rusqlite::Result<Option<AccountId>> {
-    db.query_row("SELECT value FROM meta WHERE key = 'account'", [], |row| row.get(0))
-        .optional()
-        .map(|id| id.map(AccountId))
+    db.query_row("SELECT value FROM meta WHERE key = 'account'", [], |row| {
+        row.get(0)
+    })
+    .optional()
+    .map(|id| id.map(AccountId))
 }
 
 fn load_account(
     db: &Connection,
     chains: &BTreeMap<ChainId, Chain>,
 ) -> Result<Option<Account>, OpenError> {
-    let Some(id) = stored_account(db)? else { return Ok(None) };
+    let Some(id) = stored_account(db)? else {
+        return Ok(None);
+    };
     let mut nodes = Vec::new();
     for (chain_id, chain) in chains.iter().filter(|(id, _)| id.doc == DocId::Account) {
         let Some(row) = chain.row else { continue };
@@ -472,7 +579,9 @@ fn node_of(chain: &ChainId, bytes: &[u8]) -> Result<Node, OpenError> {
         VerifyError::Decode(error) => OpenError::Envelope(error),
         _ => OpenError::Record(crate::account::RecordError::Malformed),
     })?;
-    let body = verified.plain().map_err(|_| crate::account::RecordError::Malformed)?;
+    let body = verified
+        .plain()
+        .map_err(|_| crate::account::RecordError::Malformed)?;
     Ok(account_node(chain, &verified, Record::decode(body)?))
 }
 
@@ -482,6 +591,10 @@ pub(crate) fn account_node(chain: &ChainId, verified: &Verified<'_>, record: Rec
     if verified.header.fields.prev != Hash::NONE {
         parents.push(verified.header.fields.prev);
     }
-    Node { hash: verified.hash, signer: chain.writer, parents, act: record.act }
+    Node {
+        hash: verified.hash,
+        signer: chain.writer,
+        parents,
+        act: record.act,
+    }
 }
-

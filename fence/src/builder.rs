@@ -51,7 +51,15 @@ enum Point {
 
 impl<'a> Builder<'a> {
     pub(crate) fn new(own: Held, grants: Vec<Held>, up: &'a mut Channel) -> Self {
-        Self { own, grants, up, root: None, made: Vec::new(), terminal: None, processes: None }
+        Self {
+            own,
+            grants,
+            up,
+            root: None,
+            made: Vec::new(),
+            terminal: None,
+            processes: None,
+        }
     }
 
     /// Executes one operation.
@@ -59,14 +67,14 @@ impl<'a> Builder<'a> {
         match op {
             SetupOp::HostName(name) => rustix::system::sethostname(name.as_bytes())?,
             SetupOp::Loopback => Routing::open()?.up(LOOPBACK)?,
-            SetupOp::Tun { name, mtu, queue, v4, v6 } => self.tun(name, (*mtu, *queue), *v4, *v6)?,
-            SetupOp::PrivateMounts => {
-                let root = open_path(b"/")?;
-                sys::mount_setattr(
-                    root.as_fd(),
-                    MountChange { set: 0, private: true, recursive: true },
-                )?;
-            }
+            SetupOp::Tun {
+                name,
+                mtu,
+                queue,
+                v4,
+                v6,
+            } => self.tun(name, (*mtu, *queue), *v4, *v6)?,
+            SetupOp::PrivateMounts => private_mounts()?,
             SetupOp::Root => self.new_root()?,
             SetupOp::Dir { at } => drop(self.place(at, Point::Dir)?),
             SetupOp::Symlink { at, target } => {
@@ -75,18 +83,14 @@ impl<'a> Builder<'a> {
             }
             SetupOp::File { at, contents } => self.file(at, contents)?,
             SetupOp::Tmpfs { at, mode, size } => self.tmpfs(at, *mode, size)?,
-            SetupOp::Image { at } => self.bind(&open_path(at.as_bytes())?, at.as_bytes(), PLAIN | READ_ONLY)?,
+            SetupOp::Image { at } => {
+                self.bind(&open_path(at.as_bytes())?, at.as_bytes(), PLAIN | READ_ONLY)?
+            }
             SetupOp::Device { at } => {
                 let attributes = NO_SET_ID | NO_PROGRAMS;
                 self.bind(&open_path(at.as_bytes())?, at.as_bytes(), attributes)?;
             }
-            SetupOp::Terminals { at } => {
-                let options = [("ptmxmode", "0666"), ("mode", "0620")];
-                let attributes =
-                    MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-                let terminals = mounts::new_filesystem("devpts", &options, attributes)?;
-                mounts::attach(&terminals, &self.place(at, Point::Dir)?)?;
-            }
+            SetupOp::Terminals { at } => self.terminals(at)?,
             SetupOp::OpenTerminal { rows, cols } => self.open_terminal(*rows, *cols)?,
             SetupOp::Proc { at } => self.proc(at)?,
             SetupOp::OwnFolder { at } => {
@@ -108,7 +112,11 @@ impl<'a> Builder<'a> {
             }
             SetupOp::Seal { at } => {
                 let at = self.find(at)?;
-                let change = MountChange { set: READ_ONLY, private: false, recursive: false };
+                let change = MountChange {
+                    set: READ_ONLY,
+                    private: false,
+                    recursive: false,
+                };
                 sys::mount_setattr(at.as_fd(), change)?;
             }
             SetupOp::Enter => mounts::enter(self.new_root_fd()?)?,
@@ -124,10 +132,11 @@ impl<'a> Builder<'a> {
         v4: (Ipv4Addr, u8, Ipv4Addr),
         v6: Option<(Ipv6Addr, u8, Ipv6Addr)>,
     ) -> Result<(), StepError> {
-        let tun = tun_tap::Iface::without_packet_info(name, tun_tap::Mode::Tun).map_err(|error| {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            StepError::because("/dev/net/tun cannot be used")(errno)
-        })?;
+        let tun =
+            tun_tap::Iface::without_packet_info(name, tun_tap::Mode::Tun).map_err(|error| {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                StepError::because("/dev/net/tun cannot be used")(errno)
+            })?;
         let tun = sys::own_tun(tun);
         let routing = Routing::open()?;
         let socket = rustix::net::socket(
@@ -166,7 +175,9 @@ impl<'a> Builder<'a> {
     }
 
     fn new_root_fd(&self) -> Result<&OwnedFd, StepError> {
-        self.root.as_ref().ok_or(StepError::Refused("there is no root yet"))
+        self.root
+            .as_ref()
+            .ok_or(StepError::Refused("there is no root yet"))
     }
 
     fn file(&self, at: &[u8], contents: &[u8]) -> Result<(), StepError> {
@@ -184,8 +195,7 @@ impl<'a> Builder<'a> {
     fn tmpfs(&mut self, at: &[u8], mode: u16, size: &str) -> Result<(), StepError> {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let mode = format!("{mode:o}");
-        let made =
-            mounts::new_filesystem("tmpfs", &[("mode", &mode), ("size", size)], attributes)?;
+        let made = mounts::new_filesystem("tmpfs", &[("mode", &mode), ("size", size)], attributes)?;
         mounts::attach(&made, &self.place(at, Point::Dir)?)?;
         self.made.push((mounts::mount_id(&made)?, Links::Followed));
         Ok(())
@@ -195,18 +205,26 @@ impl<'a> Builder<'a> {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NODEV
             | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let proc = mounts::new_filesystem("proc", &[], attributes).map_err(|error| match error {
-            StepError::Kernel(errno @ Errno::PERM) => StepError::Because {
-                errno,
-                why: "the host's own /proc is partly hidden, as in a container, so the kernel \
+        let proc =
+            mounts::new_filesystem("proc", &[], attributes).map_err(|error| match error {
+                StepError::Kernel(errno @ Errno::PERM) => StepError::Because {
+                    errno,
+                    why: "the host's own /proc is partly hidden, as in a container, so the kernel \
                       shows nobody a whole one",
-            },
-            other => other,
-        })?;
+                },
+                other => other,
+            })?;
         mounts::attach(&proc, &self.place(at, Point::Dir)?)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         self.processes = Some(openat(&proc, c".", flags, Mode::empty())?);
         Ok(())
+    }
+
+    fn terminals(&mut self, at: &[u8]) -> Result<(), StepError> {
+        let options = [("ptmxmode", "0666"), ("mode", "0620")];
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let terminals = mounts::new_filesystem("devpts", &options, attributes)?;
+        Ok(mounts::attach(&terminals, &self.place(at, Point::Dir)?)?)
     }
 
     fn open_terminal(&mut self, rows: u16, cols: u16) -> Result<(), StepError> {
@@ -219,14 +237,22 @@ impl<'a> Builder<'a> {
             &master,
             OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
         )?;
-        let size = rustix::termios::Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = rustix::termios::Winsize {
+            ws_row: rows,
+            ws_col: cols,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         rustix::termios::tcsetwinsize(&master, size)?;
         self.terminal = Some(ours);
         self.tell(&FromInit::Pty, master)
     }
 
     fn granted(&self, index: usize) -> Result<OwnedFd, StepError> {
-        self.grants.get(index).ok_or(StepError::Refused("there is no such grant"))?.reopen()
+        self.grants
+            .get(index)
+            .ok_or(StepError::Refused("there is no such grant"))?
+            .reopen()
     }
 
     fn read_only(&self, index: usize, at: &[u8]) -> Result<(), StepError> {
@@ -258,7 +284,11 @@ impl<'a> Builder<'a> {
     fn bind(&self, what: &OwnedFd, at: &[u8], attributes: u64) -> Result<(), StepError> {
         let kind = FileType::from_raw_mode(fstat(what)?.st_mode);
         let tree = mounts::copy(what, attributes)?;
-        let point = if kind == FileType::Directory { Point::Dir } else { Point::File };
+        let point = if kind == FileType::Directory {
+            Point::Dir
+        } else {
+            Point::File
+        };
         Ok(mounts::attach(&tree, &self.place(at, point)?)?)
     }
 
@@ -270,16 +300,28 @@ impl<'a> Builder<'a> {
 
     /// The folder in which a new name is made, and the name.
     fn parent<'p>(&self, at: &'p [u8]) -> Result<(OwnedFd, &'p [u8]), StepError> {
-        let cut = at.iter().rposition(|byte| *byte == b'/').unwrap_or_default();
+        let cut = at
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .unwrap_or_default();
         let (folder, name) = at.split_at(cut);
-        Ok((self.place(folder, Point::Dir)?, name.get(1..).unwrap_or_default()))
+        Ok((
+            self.place(folder, Point::Dir)?,
+            name.get(1..).unwrap_or_default(),
+        ))
     }
 
     /// Opens a path of the new root that exists.
     fn find(&self, at: &[u8]) -> Result<OwnedFd, StepError> {
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat2(self.new_root_fd()?, at, flags, Mode::empty(), within)?)
+        Ok(openat2(
+            self.new_root_fd()?,
+            at,
+            flags,
+            Mode::empty(),
+            within,
+        )?)
     }
 
     /// Opens a mount point, and makes what of it does not exist. Only the box's
@@ -288,7 +330,10 @@ impl<'a> Builder<'a> {
     fn place(&self, at: &[u8], point: Point) -> Result<OwnedFd, StepError> {
         let mut here = self.find(b"/")?;
         let mut walked = Vec::with_capacity(at.len());
-        let parts: Vec<&[u8]> = at.split(|byte| *byte == b'/').filter(|p| !p.is_empty()).collect();
+        let parts: Vec<&[u8]> = at
+            .split(|byte| *byte == b'/')
+            .filter(|p| !p.is_empty())
+            .collect();
         for (number, part) in parts.iter().enumerate() {
             walked.push(b'/');
             walked.extend_from_slice(part);
@@ -320,15 +365,35 @@ impl<'a> Builder<'a> {
         }
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        Ok(openat2(self.new_root_fd()?, path, flags, Mode::empty(), within)?)
+        Ok(openat2(
+            self.new_root_fd()?,
+            path,
+            flags,
+            Mode::empty(),
+            within,
+        )?)
     }
 
     /// How links are taken in the mount of an open file, `None` where it is not
     /// the box's own.
     fn links(&self, fd: &OwnedFd) -> Result<Option<Links>, StepError> {
         let id = mounts::mount_id(fd)?;
-        Ok(self.made.iter().find(|(made, _)| *made == id).map(|(_, links)| *links))
+        Ok(self
+            .made
+            .iter()
+            .find(|(made, _)| *made == id)
+            .map(|(_, links)| *links))
     }
+}
+
+/// Nothing that the host mounts later appears in the box.
+fn private_mounts() -> Result<(), StepError> {
+    let change = MountChange {
+        set: 0,
+        private: true,
+        recursive: true,
+    };
+    Ok(sys::mount_setattr(open_path(b"/")?.as_fd(), change)?)
 }
 
 fn make(folder: &OwnedFd, name: &[u8], point: Point) -> Result<OwnedFd, StepError> {

@@ -33,10 +33,17 @@ pub(crate) fn run(spec: &BoxSpec, streams: Streams, failed: &OwnedFd) -> ! {
         sys::exit_now(NOT_EXECUTABLE)
     }
     let Err(errno) = execute(spec);
-    let name = spec.command.first().map(|name| name.escape_ascii().to_string());
+    let name = spec
+        .command
+        .first()
+        .map(|name| name.escape_ascii().to_string());
     let said = errno.desc();
     // As the shells say it, whatever case the C library has.
-    let _ = writeln!(std::io::stderr(), "bailey: {}: {said}", name.unwrap_or_default());
+    let _ = writeln!(
+        std::io::stderr(),
+        "bailey: {}: {said}",
+        name.unwrap_or_default()
+    );
     let code = if matches!(errno, Errno::ENOENT | Errno::ENOTDIR) {
         NOT_FOUND
     } else {
@@ -70,22 +77,40 @@ fn prepare(streams: Streams) -> Result<(), std::io::Error> {
 /// Tries every place of the `PATH`, as execvp(3) does.
 fn execute(spec: &BoxSpec) -> Result<Infallible, Errno> {
     let words = |words: &[Vec<u8>]| -> Result<Vec<CString>, Errno> {
-        words.iter().map(|word| CString::new(word.as_slice()).map_err(|_| Errno::EINVAL)).collect()
+        words
+            .iter()
+            .map(|word| CString::new(word.as_slice()).map_err(|_| Errno::EINVAL))
+            .collect()
     };
     let arguments = words(&spec.command)?;
-    let pairs: Vec<Vec<u8>> =
-        spec.env.iter().map(|(name, value)| [name.as_slice(), b"=", value].concat()).collect();
+    let pairs: Vec<Vec<u8>> = spec
+        .env
+        .iter()
+        .map(|(name, value)| [name.as_slice(), b"=", value].concat())
+        .collect();
     let environment = words(&pairs)?;
-    let Some(name) = spec.command.first() else { return Err(Errno::ENOENT) };
+    let Some(name) = spec.command.first() else {
+        return Err(Errno::ENOENT);
+    };
     if name.contains(&b'/') {
         let path = CString::new(name.as_slice()).map_err(|_| Errno::EINVAL)?;
         return execute_at(&path, &arguments, &environment);
     }
-    let path = spec.env.iter().find(|(key, _)| key == b"PATH").map(|(_, value)| value.as_slice());
+    let path = spec
+        .env
+        .iter()
+        .find(|(key, _)| key == b"PATH")
+        .map(|(_, value)| value.as_slice());
     let mut denied = None;
     for folder in path.unwrap_or(DEFAULT_PATH).split(|byte| *byte == b':') {
-        let folder = if folder.is_empty() { b".".as_slice() } else { folder };
-        let Ok(candidate) = CString::new([folder, b"/", name].concat()) else { continue };
+        let folder = if folder.is_empty() {
+            b".".as_slice()
+        } else {
+            folder
+        };
+        let Ok(candidate) = CString::new([folder, b"/", name].concat()) else {
+            continue;
+        };
         match execute_at(&candidate, &arguments, &environment) {
             Err(Errno::ENOENT | Errno::ENOTDIR) => {}
             Err(error @ Errno::EACCES) => denied = Some(error),

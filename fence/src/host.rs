@@ -46,7 +46,9 @@ impl Held {
         )
         .map_err(StepError::because(gone))?;
         if identity(&again)? != self.identity {
-            return Err(StepError::Refused("another file took its place since it was granted"));
+            return Err(StepError::Refused(
+                "another file took its place since it was granted",
+            ));
         }
         Ok(again)
     }
@@ -54,5 +56,8 @@ impl Held {
 
 fn identity(fd: &OwnedFd) -> Result<Identity, StepError> {
     let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
-    Ok(Identity { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino })
+    Ok(Identity {
+        device: (stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+    })
 }

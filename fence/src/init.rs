@@ -57,7 +57,15 @@ pub(crate) struct Init {
 impl Init {
     /// Makes the box and runs the command in it. Does not return.
     pub(crate) fn run(self) -> ! {
-        let Self { spec, ops, own, grants, streams, up, status } = self;
+        let Self {
+            spec,
+            ops,
+            own,
+            grants,
+            streams,
+            up,
+            status,
+        } = self;
         let mut up = Channel::new(up);
         let made = make(&spec, &ops, own, grants, &mut up);
         let terminal = match made {
@@ -93,9 +101,15 @@ fn make(
     tie_to_launcher(up).map_err(|error| error.at("tie the box to its launcher", None))?;
     let mut builder = Builder::new(own, grants, up);
     for op in ops {
-        builder.run(op).map_err(|error| error.at(op.step(), op.path()))?;
+        builder
+            .run(op)
+            .map_err(|error| error.at(op.step(), op.path()))?;
     }
-    let Builder { terminal, processes, .. } = builder;
+    let Builder {
+        terminal,
+        processes,
+        ..
+    } = builder;
     confine()?;
     let failed = |error: StepError| error.at("say that the box is made", None);
     let processes = processes.ok_or_else(|| failed(StepError::Refused("it has no /proc")))?;
@@ -218,7 +232,9 @@ fn start(spec: &BoxSpec, streams: Streams, up: Channel, status: &OwnedFd) -> ! {
 /// Reaps whatever ends, forwards what comes from outside, ends with the command.
 fn serve(command: Pid, status: &OwnedFd) -> ! {
     loop {
-        let Ok(arrived) = sys::wait_signal() else { continue };
+        let Ok(arrived) = sys::wait_signal() else {
+            continue;
+        };
         if arrived.signal != libc::SIGCHLD {
             if let Some(signal) = Signal::from_named_raw(arrived.signal)
                 && arrived.from_outside

@@ -17,11 +17,11 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal, WaitId, WaitIdOptions, WaitIdStatus};
 
 use crate::command::Streams;
+use crate::facts;
 use crate::host::Held;
 use crate::init::{EXITED, FromInit, Go, Init, RUNNING, SIGNALLED, Status};
 use crate::step::StepError;
 use crate::sys::{self, Cloned};
-use crate::facts;
 
 /// Why a launcher ended without a last word to the node.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,11 @@ pub fn launch() -> Result<(), LaunchError> {
     // process leads a group already, it is not in the node's.
     let _ = rustix::process::setsid();
     let mut node = Channel::new(UnixStream::from(sys::take_channel()));
-    let Message { value: ToFence::Start(spec), fds } = node.receive()? else {
+    let Message {
+        value: ToFence::Start(spec),
+        fds,
+    } = node.receive()?
+    else {
         return Err(LaunchError::OutOfOrder);
     };
     match prepare(*spec, fds) {
@@ -88,9 +92,14 @@ fn prepare(
 ) -> Result<(Init, UnixStream, OwnedFd), SetupError> {
     let check = |error: StepError| error.at("check what was asked", None);
     let missing = || check(StepError::Refused("a descriptor is missing"));
-    let mine = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mine = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
     if mine != (spec.uid, spec.gid) {
-        return Err(check(StepError::Refused("the launcher runs as another user than the box")));
+        return Err(check(StepError::Refused(
+            "the launcher runs as another user than the box",
+        )));
     }
     let streams = match spec.stdio {
         Stdio::Pty { .. } => None,
@@ -117,18 +126,20 @@ fn prepare(
     let (up, up_inside) = UnixStream::pair().map_err(system)?;
     let (status, status_inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|errno| system(errno.into()))?;
-    let init =
-        Init { spec, ops, own, grants, streams, up: up_inside, status: status_inside };
+    let init = Init {
+        spec,
+        ops,
+        own,
+        grants,
+        streams,
+        up: up_inside,
+        status: status_inside,
+    };
     Ok((init, up, status))
 }
 
 /// Makes the child and keeps the box until it has ended.
-fn keep(
-    mut node: Channel,
-    init: Init,
-    up: UnixStream,
-    status: OwnedFd,
-) -> Result<(), LaunchError> {
+fn keep(mut node: Channel, init: Init, up: UnixStream, status: OwnedFd) -> Result<(), LaunchError> {
     let child = match sys::clone_into_namespaces() {
         Ok(Some(child)) => child,
         Ok(None) => {
@@ -205,19 +216,19 @@ impl Keeper {
             let found = self.poll()?;
             // What pid 1 said goes before that it has ended.
             if found.up {
-                self.from_init()?;
+                self.hear_init()?;
             }
             if found.status {
-                self.from_status()?;
+                self.hear_status()?;
             }
             if found.ended {
                 return self.finish();
             }
             if found.node {
                 let message = self.node.receive()?;
-                self.from_node(message)?;
+                self.hear_node(message)?;
                 while let Some(message) = self.node.buffered()? {
-                    self.from_node(message)?;
+                    self.hear_node(message)?;
                 }
             }
         }
@@ -225,8 +236,14 @@ impl Keeper {
 
     fn poll(&self) -> Result<Found, LaunchError> {
         // A place that waits for nothing stands for what is closed.
-        let up = self.up.as_ref().map_or(self.child.pidfd.as_fd(), AsFd::as_fd);
-        let status = self.status.as_ref().map_or(self.child.pidfd.as_fd(), AsFd::as_fd);
+        let up = self
+            .up
+            .as_ref()
+            .map_or(self.child.pidfd.as_fd(), AsFd::as_fd);
+        let status = self
+            .status
+            .as_ref()
+            .map_or(self.child.pidfd.as_fd(), AsFd::as_fd);
         let mut polled = [
             PollFd::new(&self.node, PollFlags::IN),
             PollFd::from_borrowed_fd(up, PollFlags::IN),
@@ -249,8 +266,10 @@ impl Keeper {
         })
     }
 
-    fn from_init(&mut self) -> Result<(), LaunchError> {
-        let Some(up) = self.up.as_mut() else { return Ok(()) };
+    fn hear_init(&mut self) -> Result<(), LaunchError> {
+        let Some(up) = self.up.as_mut() else {
+            return Ok(());
+        };
         // Pid 1 closed it, or said what it cannot say: its end will tell.
         let Ok(Message { value, fds }) = up.receive::<FromInit>() else {
             self.up = None;
@@ -280,8 +299,10 @@ impl Keeper {
         Ok(())
     }
 
-    fn from_status(&mut self) -> Result<(), LaunchError> {
-        let Some(status) = &self.status else { return Ok(()) };
+    fn hear_status(&mut self) -> Result<(), LaunchError> {
+        let Some(status) = &self.status else {
+            return Ok(());
+        };
         let mut record: Status = [0; 2];
         let got = rustix::io::read(status, &mut record);
         match (got, record) {
@@ -295,7 +316,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn from_node(&mut self, message: Message<ToFence>) -> Result<(), LaunchError> {
+    fn hear_node(&mut self, message: Message<ToFence>) -> Result<(), LaunchError> {
         match message.value {
             ToFence::Start(_) => return Err(LaunchError::OutOfOrder),
             ToFence::Go => {
@@ -316,12 +337,18 @@ impl Keeper {
 
     /// Through pid 1, which cannot be told to stop without stopping itself.
     fn forward(&self, signal: i32) -> Result<(), LaunchError> {
-        let signal = if signal == libc::SIGSTOP { libc::SIGTSTP } else { signal };
+        let signal = if signal == libc::SIGSTOP {
+            libc::SIGTSTP
+        } else {
+            signal
+        };
         // Before the command starts there is nobody to deliver to.
         if !self.started || signal == libc::SIGCHLD {
             return Ok(());
         }
-        let Some(signal) = Signal::from_named_raw(signal) else { return Ok(()) };
+        let Some(signal) = Signal::from_named_raw(signal) else {
+            return Ok(());
+        };
         self.send(signal)
     }
 
@@ -353,13 +380,15 @@ impl Keeper {
     /// Pid 1 has ended: what it said last, then the last word to the node.
     fn finish(&mut self) -> Result<(), LaunchError> {
         while self.up.is_some() {
-            self.from_init()?;
+            self.hear_init()?;
         }
         while self.status.is_some() {
-            self.from_status()?;
+            self.hear_status()?;
         }
         let how = self.wait()?;
-        let signal = how.and_then(|how| how.terminating_signal()).unwrap_or(libc::SIGKILL);
+        let signal = how
+            .and_then(|how| how.terminating_signal())
+            .unwrap_or(libc::SIGKILL);
         let killed = ChildExit::Signal(u8::try_from(signal).unwrap_or(u8::MAX));
         let last = match (self.failed.take(), self.end) {
             (Some(error), _) => FromFence::Failed(error),

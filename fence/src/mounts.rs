@@ -26,7 +26,11 @@ pub(crate) fn copy(of: &OwnedFd, attributes: u64) -> Result<OwnedFd, StepError> 
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(of, c"", flags)?;
-    let change = MountChange { set: attributes, private: true, recursive: true };
+    let change = MountChange {
+        set: attributes,
+        private: true,
+        recursive: true,
+    };
     mount_setattr(tree.as_fd(), change)?;
     Ok(tree)
 }
@@ -42,7 +46,11 @@ pub(crate) fn new_filesystem(
         fsconfig_set_string(context.as_fd(), *key, *value)?;
     }
     fsconfig_create(context.as_fd())?;
-    Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+    Ok(fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
 }
 
 /// A folder of the host as an overlay of lower layers alone, the second one
@@ -71,8 +79,7 @@ pub(crate) fn read_only_view(of: &OwnedFd, empty: &OwnedFd) -> Result<OwnedFd, S
 
 /// Puts a mount that is nowhere yet on an open file or folder.
 pub(crate) fn attach(tree: &OwnedFd, at: &OwnedFd) -> Result<(), Errno> {
-    let flags =
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(tree, c"", at, c"", flags)
 }
 

@@ -120,7 +120,9 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
 /// The kernel answers each request with an error number, 0 when it was done.
 fn outcome(answer: &[u8]) -> Result<(), Errno> {
     let kind = answer.get(4..6).map(|kind| kind == ERROR.to_ne_bytes());
-    let code = answer.get(HEADER..).and_then(|rest| rest.first_chunk::<4>());
+    let code = answer
+        .get(HEADER..)
+        .and_then(|rest| rest.first_chunk::<4>());
     match (kind, code.map(|code| i32::from_ne_bytes(*code))) {
         (Some(true), Some(0)) => Ok(()),
         (Some(true), Some(code)) => Err(Errno::from_raw_os_error(code.saturating_neg())),

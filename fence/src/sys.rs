@@ -20,7 +20,11 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP;
 
 fn done(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 fn unsigned(flags: libc::c_int) -> u32 {
@@ -40,14 +44,21 @@ pub(crate) fn clone_into_namespaces() -> io::Result<Option<Cloned>> {
     // stack the child goes on here on a copy of this one, as after fork(2);
     // with one thread no lock is held by another.
     let pid = done(unsafe {
-        libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw mut args,
+            size_of::<libc::clone_args>(),
+        )
     })?;
     if pid == 0 {
         return Ok(None);
     }
     // SAFETY: the kernel has just made this descriptor for this process.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Some(Cloned { pid: i32::try_from(pid).unwrap_or(i32::MAX), pidfd }))
+    Ok(Some(Cloned {
+        pid: i32::try_from(pid).unwrap_or(i32::MAX),
+        pidfd,
+    }))
 }
 
 /// fork(2): the child's pid, `None` in the child. One thread, as above.
@@ -88,7 +99,12 @@ pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: only a flag of the descriptors changes.
     done(unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
     })
     .map(drop)
 }
@@ -109,7 +125,11 @@ pub(crate) fn mount_setattr(tree: BorrowedFd<'_>, change: MountChange) -> io::Re
         propagation: if change.private { libc::MS_PRIVATE } else { 0 },
         userns_fd: 0,
     };
-    let recursive = if change.recursive { libc::AT_RECURSIVE } else { 0 };
+    let recursive = if change.recursive {
+        libc::AT_RECURSIVE
+    } else {
+        0
+    };
     // SAFETY: the empty path and the attributes outlive the call.
     done(unsafe {
         libc::syscall(
@@ -127,7 +147,10 @@ pub(crate) fn mount_setattr(tree: BorrowedFd<'_>, change: MountChange) -> io::Re
 /// Loads a seccomp program for this thread; needs no_new_privs.
 pub(crate) fn load_filter(program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let program = libc::sock_fprog {
+        len,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: the program outlives the call; the kernel copies and checks it.
     done(unsafe {
         libc::syscall(
@@ -158,18 +181,36 @@ pub(crate) fn block_signals() -> io::Result<()> {
 /// Every signal's action to its default, then none blocked: what a program
 /// expects to start with.
 pub(crate) fn default_signals() -> io::Result<()> {
-    for signal in 1..=64 {
-        // SAFETY: the default action runs no code of this process. The C
-        // library refuses its own two and the unchangeable two.
-        let _ = unsafe { libc::signal(signal, libc::SIG_DFL) };
+    /// All signals of the kernel, the C library's own two included: it would
+    /// leave those as this process inherited them.
+    const SIGNALS: libc::c_int = 64;
+    /// `struct sigaction` of the kernel: the default handler, no flags.
+    const DEFAULT: [u64; 4] = [0; 4];
+    for signal in 1..=SIGNALS {
+        // SAFETY: the default action runs no code of this process. The kernel
+        // refuses it for SIGKILL and SIGSTOP, which have no other.
+        let _ = unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                DEFAULT.as_ptr(),
+                ptr::null_mut::<u64>(),
+                size_of::<u64>(),
+            )
+        };
     }
-    // SAFETY: sigset_t is plain bits.
-    let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is this function's own.
-    done(unsafe { libc::sigemptyset(&raw mut none) }.into())?;
-    // SAFETY: as in `block_signals`.
-    done(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) }.into())
-        .map(drop)
+    let none = 0_u64;
+    // SAFETY: the set, 64 bits for the kernel, outlives the call.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const none,
+            ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        )
+    })
+    .map(drop)
 }
 
 /// A signal that was waited for.
@@ -191,7 +232,10 @@ pub(crate) fn wait_signal() -> io::Result<Arrived> {
     let by_kill = info.si_code == libc::SI_USER;
     // SAFETY: with SI_USER the kernel has filled in the sender.
     let from_outside = by_kill && unsafe { info.si_pid() } == 0;
-    Ok(Arrived { signal: info.si_signo, from_outside })
+    Ok(Arrived {
+        signal: info.si_signo,
+        from_outside,
+    })
 }
 
 fn full_set() -> io::Result<libc::sigset_t> {
@@ -205,7 +249,10 @@ fn full_set() -> io::Result<libc::sigset_t> {
 /// A core dump of one byte at most. 0 would not stop a dump into a pipe
 /// (core(5)); 1 does.
 pub(crate) fn limit_core() -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+    let limit = libc::rlimit {
+        rlim_cur: 1,
+        rlim_max: 1,
+    };
     // SAFETY: the limit outlives the call.
     done(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) }.into()).map(drop)
 }
@@ -214,6 +261,9 @@ pub(crate) fn limit_core() -> io::Result<()> {
 pub(crate) fn hung_up(socket: &impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     !matches!(poll(&mut polled, Some(&now)), Ok(0))
 }

@@ -4,7 +4,10 @@ mod support;
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bailey_fence_plan::channel::ToFence;
@@ -23,7 +26,10 @@ fn a_command_runs_and_its_exit_code_or_signal_comes_back() {
 fn what_cannot_be_executed_is_said_as_a_shell_says_it() {
     let outcome = Ask::new(&["no-such-program"]).run();
     assert_eq!((outcome.end, outcome.ran), (ChildExit::Code(127), false));
-    assert_eq!(outcome.err, "bailey: no-such-program: No such file or directory\n");
+    assert_eq!(
+        outcome.err,
+        "bailey: no-such-program: No such file or directory\n"
+    );
     let outcome = Ask::new(&["/etc/passwd"]).run();
     assert_eq!((outcome.end, outcome.ran), (ChildExit::Code(126), false));
     assert_eq!(outcome.err, "bailey: /etc/passwd: Permission denied\n");
@@ -35,7 +41,7 @@ fn a_text_file_without_an_interpreter_is_a_script() {
     write(&ask.own.join("script"), "echo $1");
     std::fs::set_permissions(
         ask.own.join("script"),
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        std::fs::Permissions::from_mode(0o755),
     )
     .unwrap();
     assert_eq!(ask.run().ok(), "a b\n");
@@ -46,7 +52,10 @@ fn input_output_and_error_are_three_streams() {
     let mut ask = Ask::shell("cat; echo bad >&2");
     ask.input = vec![b'x'; 300_000];
     let outcome = ask.run();
-    assert_eq!((outcome.out.len(), outcome.err.as_str()), (300_000, "bad\n"));
+    assert_eq!(
+        (outcome.out.len(), outcome.err.as_str()),
+        (300_000, "bad\n")
+    );
 }
 
 #[test]
@@ -79,16 +88,26 @@ fn only_the_own_user_is_mapped_and_limits_hold() {
     .ok();
     let words: Vec<&str> = out.split_whitespace().collect();
     let (uid, gid) = (ids().0.to_string(), ids().1.to_string());
-    assert_eq!(words[..7], [&uid, &uid, "1", &gid, &gid, "1", "deny"].map(|s: &str| s));
+    assert_eq!(
+        words[..7],
+        [&uid, &uid, "1", &gid, &gid, "1", "deny"].map(|s: &str| s)
+    );
     assert_eq!(words[7..10], ["0022", "box", "probe"]);
-    assert_eq!(words[10..], ["Max", "core", "file", "size", "1", "1", "bytes", "2"]);
+    assert_eq!(
+        words[10..],
+        ["Max", "core", "file", "size", "1", "1", "bytes", "2"]
+    );
 }
 
 #[test]
 fn nothing_but_the_three_streams_is_open() {
     let secret = folder("secret");
     let leaked = std::fs::File::open(&secret).unwrap();
-    nix::fcntl::fcntl(&leaked, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
+    nix::fcntl::fcntl(
+        &leaked,
+        nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()),
+    )
+    .unwrap();
     let ask = Ask::python(
         "import os\nfds=[]\nfor fd in range(4096):\n  try: os.fstat(fd); fds.append(fd)\n  except OSError: pass\nprint(fds, os.getcwd())",
     );
@@ -109,7 +128,9 @@ fn the_environment_is_what_was_asked_and_no_more() {
 
 #[test]
 fn the_root_holds_what_was_planned_and_nothing_of_the_host() {
-    let out = Ask::shell("ls -A / /etc /home /run /tmp /dev; cat /etc/resolv.conf").run().ok();
+    let out = Ask::shell("ls -A / /etc /home /run /tmp /dev; echo; cat /etc/resolv.conf")
+        .run()
+        .ok();
     let listed = |folder: &str| -> Vec<&str> {
         let text = out.split(&format!("{folder}:\n")).nth(1).unwrap();
         text.lines().take_while(|line| !line.is_empty()).collect()
@@ -150,23 +171,44 @@ assert open('/dev/zero','rb').read(3)==bytes(3)
     )
     .run()
     .ok();
-    let words: Vec<&str> = out.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    let words: Vec<&str> = out
+        .lines()
+        .map(|line| line.rsplit(' ').next().unwrap())
+        .collect();
     assert_eq!(words[..6], ["EROFS"; 6]);
-    assert!(words[6..8].iter().all(|word| ["ENOENT", "EROFS", "EACCES"].contains(word)), "{out}");
+    assert!(
+        words[6..8]
+            .iter()
+            .all(|word| ["ENOENT", "EROFS", "EACCES"].contains(word)),
+        "{out}"
+    );
     assert_eq!(words[8..], ["ok"; 5]);
 }
 
 #[test]
 fn mounts_carry_no_set_id_bits_and_no_devices() {
     let out = Ask::new(&["cat", "/proc/self/mountinfo"]).run().ok();
-    let devices =
-        ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"];
+    let devices = [
+        "/dev/null",
+        "/dev/zero",
+        "/dev/full",
+        "/dev/random",
+        "/dev/urandom",
+        "/dev/tty",
+        "/dev/pts",
+    ];
     for line in out.lines() {
         let part = |n: usize| line.split(' ').nth(n).unwrap();
         let options: Vec<&str> = part(5).split(',').collect();
         assert!(options.contains(&"nosuid"), "{line}");
-        assert!(options.contains(&"nodev") || devices.contains(&part(4)), "{line}");
-        assert!(!line.contains("shared:") && !line.contains("master:"), "{line}");
+        assert!(
+            options.contains(&"nodev") || devices.contains(&part(4)),
+            "{line}"
+        );
+        assert!(
+            !line.contains("shared:") && !line.contains("master:"),
+            "{line}"
+        );
     }
 }
 
@@ -181,9 +223,17 @@ fn a_read_only_grant_can_be_read_and_a_writable_one_written() {
         shown.display(),
         given.display()
     );
-    let outcome = Ask::shell(&script).grant(&shown, true).grant(&given, false).run();
+    let outcome = Ask::shell(&script)
+        .grant(&shown, true)
+        .grant(&given, false)
+        .run();
     assert_eq!(outcome.out, "textdeep");
-    assert_eq!(outcome.err.matches("Read-only file system").count(), 4, "{}", outcome.err);
+    assert_eq!(
+        outcome.err.matches("Read-only file system").count(),
+        4,
+        "{}",
+        outcome.err
+    );
     assert_eq!(std::fs::read_to_string(shown.join("file")).unwrap(), "text");
     assert_eq!(std::fs::read_to_string(given.join("new")).unwrap(), "y\n");
 }
@@ -194,11 +244,20 @@ fn a_granted_file_is_granted_alone() {
     write(&around.join("a"), "a");
     write(&around.join("b"), "b");
     write(&around.join("c"), "c");
-    let script = format!("cd {}; ls; cat a; echo x >> b; echo x >> a", around.display());
-    let outcome =
-        Ask::shell(&script).grant(&around.join("a"), true).grant(&around.join("b"), false).run();
+    let script = format!(
+        "cd {}; ls; cat a; echo x >> b; echo x >> a",
+        around.display()
+    );
+    let outcome = Ask::shell(&script)
+        .grant(&around.join("a"), true)
+        .grant(&around.join("b"), false)
+        .run();
     assert_eq!(outcome.out, "a\nb\na");
-    assert!(outcome.err.contains("Read-only file system"), "{}", outcome.err);
+    assert!(
+        outcome.err.contains("Read-only file system"),
+        "{}",
+        outcome.err
+    );
     assert_eq!(std::fs::read_to_string(around.join("b")).unwrap(), "bx\n");
 }
 
@@ -208,9 +267,15 @@ fn a_grant_in_a_grant_has_its_own_mode() {
     write(&outer.join("in/file"), "1");
     write(&outer.join("file"), "2");
     let script = format!("cd {}; echo x > in/file; echo x > file", outer.display());
-    let outcome = Ask::shell(&script).grant(&outer, true).grant(&outer.join("in"), false).run();
+    let outcome = Ask::shell(&script)
+        .grant(&outer, true)
+        .grant(&outer.join("in"), false)
+        .run();
     assert!(outcome.err.contains("Read-only file system"));
-    assert_eq!(std::fs::read_to_string(outer.join("in/file")).unwrap(), "x\n");
+    assert_eq!(
+        std::fs::read_to_string(outer.join("in/file")).unwrap(),
+        "x\n"
+    );
     assert_eq!(std::fs::read_to_string(outer.join("file")).unwrap(), "2");
 }
 
@@ -220,7 +285,9 @@ fn nothing_is_made_in_a_granted_folder_nor_through_its_links() {
     std::os::unix::fs::symlink(&victim, granted.join("sub")).unwrap();
     for below in ["new/point", "sub/point"] {
         for read_only in [true, false] {
-            let mut ask = Ask::new(&["true"]).grant(&granted, read_only).grant(&other, false);
+            let mut ask = Ask::new(&["true"])
+                .grant(&granted, read_only)
+                .grant(&other, false);
             ask.spec.grants[1].at = granted.join(below).to_str().unwrap().into();
             let error = ask.make().err().unwrap();
             assert_eq!(error.step, "bind the granted", "{error}");
@@ -260,13 +327,16 @@ fn no_socket_or_fifo_passes_a_read_only_grant() {
     let listener = UnixListener::bind(granted.join("socket")).unwrap();
     std::fs::set_permissions(
         granted.join("socket"),
-        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+        std::fs::Permissions::from_mode(0o777),
     )
     .unwrap();
-    nix::unistd::mkfifo(&granted.join("fifo"), nix::sys::stat::Mode::from_bits_truncate(0o666))
-        .unwrap();
+    nix::unistd::mkfifo(
+        &granted.join("fifo"),
+        nix::sys::stat::Mode::from_bits_truncate(0o666),
+    )
+    .unwrap();
     give(&granted.join("fifo"));
-    let script = |path: &std::path::Path| {
+    let script = |path: &Path| {
         format!(
             r"
 import socket, os, errno
@@ -285,19 +355,30 @@ except OSError as e: print(errno.errorcode[e.errno])
         .custom_flags(nix::libc::O_NONBLOCK)
         .open(granted.join("fifo"))
         .unwrap();
-    let read_only = Ask::python(&script(&granted)).grant(&granted, true).run().ok();
+    let read_only = Ask::python(&script(&granted))
+        .grant(&granted, true)
+        .run()
+        .ok();
     assert_eq!(read_only, "ECONNREFUSED\nENXIO\n");
     // The control: through a writable grant both lead outside.
-    let writable = Ask::python(&script(&granted)).grant(&granted, false).run().ok();
+    let writable = Ask::python(&script(&granted))
+        .grant(&granted, false)
+        .run()
+        .ok();
     assert_eq!(writable, "connected\nopened\n");
     drop(listener);
 }
-use std::os::unix::fs::OpenOptionsExt;
 
 #[test]
 fn hooks_configuration_and_start_files_in_a_writable_grant_stay_read_only() {
     let project = folder("project");
-    for name in [".git/hooks/pre-commit", ".git/config", ".bashrc", ".ssh/authorized_keys", "code"] {
+    for name in [
+        ".git/hooks/pre-commit",
+        ".git/config",
+        ".bashrc",
+        ".ssh/authorized_keys",
+        "code",
+    ] {
         write(&project.join(name), "old\n");
     }
     let script = "
@@ -310,8 +391,16 @@ fn hooks_configuration_and_start_files_in_a_writable_grant_stay_read_only() {
     let script = format!("cd {}; {script}", project.display());
     assert_eq!(Ask::shell(&script).grant(&project, false).run().ok(), "");
     let text = |name: &str| std::fs::read_to_string(project.join(name)).unwrap();
-    assert_eq!((text("code"), text(".git/index")), ("new\n".into(), "new\n".into()));
-    for name in [".git/hooks/pre-commit", ".git/config", ".bashrc", ".ssh/authorized_keys"] {
+    assert_eq!(
+        (text("code"), text(".git/index")),
+        ("new\n".into(), "new\n".into())
+    );
+    for name in [
+        ".git/hooks/pre-commit",
+        ".git/config",
+        ".bashrc",
+        ".ssh/authorized_keys",
+    ] {
         assert_eq!(text(name), "old\n", "{name}");
     }
     // By name, hooks can be granted.
@@ -323,68 +412,7 @@ fn hooks_configuration_and_start_files_in_a_writable_grant_stay_read_only() {
 
 #[test]
 fn the_filter_refuses_what_leaves_the_box_and_lets_the_rest_through() {
-    let out = Ask::python(
-        r"
-import ctypes, errno, os, socket
-libc=ctypes.CDLL(None, use_errno=True)
-def call(name, number, *args):
-    ctypes.set_errno(0)
-    r=libc.syscall(ctypes.c_long(number), *[ctypes.c_ulong(a) for a in args])
-    print(name, 'ok' if r>=0 else errno.errorcode[ctypes.get_errno()])
-NEW=dict(user=0x10000000, ns=0x20000, pid=0x20000000, net=0x40000000, ipc=0x8000000, uts=0x4000000, cgroup=0x2000000)
-for name, flag in NEW.items():
-    call('unshare-'+name, 272, flag)
-    call('clone-'+name, 56, flag|17, 0, 0, 0, 0)
-call('unshare-time', 272, 0x80)
-call('clone3', 435, 0, 0)
-call('unknown', 999)
-call('setns', 308, 0, 0)
-call('mount', 165, 0, 0, 0, 0, 0)
-call('open_tree', 428, 0, 0, 0)
-call('bpf', 321, 0, 0, 0)
-call('io_uring', 425, 1, 0)
-call('keyctl', 250, 0, 0)
-call('userfaultfd', 323, 0)
-call('perf', 298, 0, 0, 0, 0, 0)
-call('process_vm_readv', 310, 1, 0, 0, 0, 0, 0)
-call('kcmp', 312, 1, 1, 0, 0, 0)
-call('pidfd_getfd', 438, 0, 0, 0)
-call('by-handle', 304, 0, 0, 0)
-call('openat2', 437, 0, 0, 0, 0)
-call('statmount', 457, 0, 0, 0, 0)
-call('persona-query', 135, 0xffffffff)
-call('persona-plain', 135, 0)
-call('persona-exec', 135, 0x400000)
-call('ioctl-tiocsti', 16, 0, 0x5412, 0)
-call('ioctl-tiocsti-high', 16, 0, 0x5412|1<<32, 0)
-call('ioctl-tioclinux', 16, 0, 0x541c, 0)
-call('ioctl-tioclinux-high', 16, 0, 0x541c|7<<40, 0)
-call('ioctl-fionread', 16, 0, 0x541b, 0)
-for family in (0,3,5,9,15,17,29,38,40,99,1<<32|40):
-    call('socket-%x'%family, 41, family, 2, 0)
-for family in (1,2,10,16):
-    call('socket-%x'%family, 41, family, 2, 0)
-call('netlink-diag', 41, 16, 3, 4)
-call('socketpair-inet', 53, 2, 1, 0, 0)
-open('f','w').close()
-path=ctypes.create_string_buffer(b'f')
-p=ctypes.addressof(path)
-call('chmod-suid', 90, p, 0o4755)
-call('chmod-sgid', 90, p, 0o2755)
-call('fchmodat-suid', 268, 0xffffff9c, p, 0o4755)
-call('fchmodat2-suid', 452, 0xffffff9c, p, 0o4755, 0)
-call('chmod-plain', 90, p, 0o755)
-n=ctypes.create_string_buffer(b'g'); q=ctypes.addressof(n)
-call('open-suid', 2, q, 0o101, 0o4755)
-call('openat-suid', 257, 0xffffff9c, q, 0o101, 0o4755)
-call('creat-suid', 85, q, 0o4755)
-call('mknod-suid', 133, q, 0o104755, 0)
-call('open-old-suid-bits-in-mode', 2, p, 0, 0o4755)
-call('ptrace-me', 101, 0, 0, 0, 0)
-",
-    )
-    .run()
-    .ok();
+    let out = Ask::python(include_str!("support/filter.py")).run().ok();
     let expected = "
 unshare-user EPERM|clone-user EPERM|unshare-ns EPERM|clone-ns EPERM|unshare-pid EPERM|clone-pid EPERM
 unshare-net EPERM|clone-net EPERM|unshare-ipc EPERM|clone-ipc EPERM|unshare-uts EPERM|clone-uts EPERM
@@ -401,7 +429,10 @@ socket-1 ok|socket-2 ok|socket-a ok|socket-10 ok|netlink-diag EAFNOSUPPORT|socke
 chmod-suid EPERM|chmod-sgid EPERM|fchmodat-suid EPERM|fchmodat2-suid EPERM|chmod-plain ok
 open-suid EPERM|openat-suid EPERM|creat-suid EPERM|mknod-suid EPERM|open-old-suid-bits-in-mode ok
 ptrace-me ok";
-    let expected: Vec<&str> = expected.split(['|', '\n']).filter(|line| !line.is_empty()).collect();
+    let expected: Vec<&str> = expected
+        .split(['|', '\n'])
+        .filter(|line| !line.is_empty())
+        .collect();
     assert_eq!(out.lines().collect::<Vec<_>>(), expected);
 }
 
@@ -437,18 +468,21 @@ libc=ctypes.CDLL(None, use_errno=True)
 print('attach', libc.ptrace(16,1,0,0), errno.errorcode[ctypes.get_errno()])
 for s in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGSEGV): os.kill(1, s)
 status=dict(l.split(':',1) for l in open('/proc/1/status').read().splitlines())
-print(status['Seccomp'].strip(), status['NoNewPrivs'].strip(), status['CapEff'].strip(), status['CapBnd'].strip(), status['State'].strip()[0])
+print(status['Seccomp'].strip(), status['NoNewPrivs'].strip(), status['CapEff'].strip(), status['CapBnd'].strip(), 'alive' if status['State'].strip()[0] in 'RSD' else status['State'])
 ",
     )
     .run()
     .ok();
     for line in out.lines().take(8) {
-        assert!(line.ends_with("EACCES") || line.ends_with("EPERM") || line.ends_with(" 0"), "{line}");
+        assert!(
+            line.ends_with("EACCES") || line.ends_with("EPERM") || line.ends_with(" 0"),
+            "{line}"
+        );
     }
     let rest: Vec<&str> = out.lines().skip(8).collect();
     assert!(rest[0].ends_with("EACCES"), "{out}");
     assert_eq!(rest[1], "attach -1 EPERM");
-    assert_eq!(rest[2], "2 1 0000000000000000 0000000000000000 S");
+    assert_eq!(rest[2], "2 1 0000000000000000 0000000000000000 alive");
 }
 
 #[test]
@@ -457,7 +491,9 @@ fn pid_1_holds_one_descriptor() {
         return;
     }
     let made = Ask::new(&["sleep", "100"]).make().unwrap().go().running();
-    let count = std::fs::read_dir(format!("/proc/{}/fd", made.pid)).unwrap().count();
+    let count = std::fs::read_dir(format!("/proc/{}/fd", made.pid))
+        .unwrap()
+        .count();
     assert_eq!(count, 1);
     let environment = std::fs::read(format!("/proc/{}/environ", made.pid)).unwrap();
     assert_eq!(environment, b"");
@@ -494,7 +530,10 @@ fn a_signal_reaches_the_whole_group_of_the_command() {
     std::thread::sleep(Duration::from_millis(300));
     made.tell(&ToFence::Signal(15));
     let outcome = made.end();
-    assert_eq!((outcome.end, outcome.out.as_str()), (ChildExit::Code(3), "ready\ngot\n"));
+    assert_eq!(
+        (outcome.end, outcome.out.as_str()),
+        (ChildExit::Code(3), "ready\ngot\n")
+    );
     let mut made = Ask::new(&["sleep", "1000"]).make().unwrap().go().running();
     made.tell(&ToFence::Signal(2));
     assert_eq!(made.end().end, ChildExit::Signal(2));
@@ -521,23 +560,26 @@ fn the_end_of_the_channel_ends_the_box() {
         }
         assert!(made.left() >= 1);
         let (other, _) = bailey_channel::Channel::pair().unwrap();
-        drop(std::mem::replace(&mut made.channel, bailey_channel::Channel::new(other)));
+        drop(std::mem::replace(
+            &mut made.channel,
+            bailey_channel::Channel::new(other),
+        ));
         assert!(made.gone());
         made.launcher.wait().unwrap();
-        assert_eq!(made.left(), 0);
     }
 }
 
 #[test]
 fn a_launcher_that_is_killed_takes_its_box_with_it() {
     for delay in [0, 1, 2, 3, 5, 8] {
-        let mut made =
-            Ask::shell("setsid sleep 1000 & exec sleep 1000").make().unwrap().go();
+        let mut made = Ask::shell("setsid sleep 1000 & exec sleep 1000")
+            .make()
+            .unwrap()
+            .go();
         std::thread::sleep(Duration::from_millis(delay));
         made.launcher.kill().unwrap();
         assert!(made.gone());
         made.launcher.wait().unwrap();
-        assert_eq!(made.left(), 0);
     }
 }
 
@@ -573,7 +615,10 @@ print('done')";
         let count = terminal.read(&mut bytes).unwrap();
         seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
     }
-    assert!(seen.starts_with("EPERM\r\nEPERM\r\nEPERM\r\ndone"), "{seen}");
+    assert!(
+        seen.starts_with("EPERM\r\nEPERM\r\nEPERM\r\ndone"),
+        "{seen}"
+    );
     assert_eq!(made.end().end, ChildExit::Code(0));
 }
 
@@ -611,10 +656,19 @@ for family, target in ((socket.AF_INET,'93.184.216.34'),(socket.AF_INET6,'2606:2
     assert_eq!(packets[0][12..20], [192, 0, 0, 2, 93, 184, 216, 34]);
     assert!(packets.iter().all(|packet| packet.ends_with(b"hello gate")));
     assert!(out.contains("tun0\t00000000\t010000C0\t0003"), "{out}");
-    assert!(out.contains("fd00ba11e70000000000000000000002 02 40 00 02"), "{out}");
+    assert!(
+        out.contains("fd00ba11e70000000000000000000002 02 40 00 82"),
+        "{out}"
+    );
     assert!(!out.contains("fe80"), "{out}");
-    assert!(out.contains("queue 4000") && out.contains("mtu 65520"), "{out}");
-    assert!(out.contains("192.0.0.2") && out.contains("fd00:ba11:e700::2"), "{out}");
+    assert!(
+        out.contains("queue 4000") && out.contains("mtu 65520"),
+        "{out}"
+    );
+    assert!(
+        out.contains("192.0.0.2") && out.contains("fd00:ba11:e700::2"),
+        "{out}"
+    );
     assert!(out.contains("[(1, 'lo'), (2, 'tun0')]"), "{out}");
 }
 
@@ -624,22 +678,120 @@ fn a_box_that_cannot_be_made_says_which_step_failed() {
     ask.spec.cwd = b"/nowhere".to_vec();
     let error = ask.make().err().unwrap();
     assert_eq!(error.step, "go to the working folder");
-    assert_eq!((error.path.as_deref(), error.errno), (Some(b"/nowhere".as_slice()), 2));
+    assert_eq!(
+        (error.path.as_deref(), error.errno),
+        (Some(b"/nowhere".as_slice()), 2)
+    );
     let mut ask = Ask::new(&["true"]);
     ask.spec.uid += 1;
     assert_eq!(ask.make().err().unwrap().step, "check what was asked");
 }
 
 #[test]
-fn boxes_start_fast() {
-    let mut times: Vec<Duration> = (0..20)
-        .map(|_| {
-            let ask = Ask::new(&["true"]);
-            let start = Instant::now();
-            ask.run();
-            start.elapsed()
-        })
-        .collect();
-    times.sort();
-    eprintln!("start and end of a box: median {:?}", times[times.len() / 2]);
+fn a_launcher_killed_at_any_moment_leaves_no_process() {
+    let launcher = support::launcher_named("bf-killed");
+    for step in 0..60_u64 {
+        let ask = Ask::new(&["/usr/bin/sleep", "7654.321"]);
+        let mut started = ask.start(&launcher, |_| {});
+        // From before its first step to after the last.
+        let moment = Instant::now() + Duration::from_micros(step * 150);
+        while Instant::now() < moment {
+            std::hint::spin_loop();
+        }
+        started.launcher.kill().unwrap();
+        started.launcher.wait().unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    let left = || support::processes_with("bf-killed") + support::processes_with("7654.321");
+    while left() > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(left(), 0);
+}
+
+#[test]
+fn a_read_only_grant_with_a_mount_in_it_is_refused_with_the_reason() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    if !mounts.lines().any(|line| {
+        line.split(' ')
+            .nth(4)
+            .is_some_and(|at| at.starts_with("/sys/"))
+    }) {
+        return;
+    }
+    let mut ask = Ask::new(&["true"]).grant(Path::new("/sys"), true);
+    ask.spec.grants[0].at = b"/host/sys".to_vec();
+    let error = ask.make().err().unwrap();
+    assert_eq!(error.step, "show read-only the granted");
+    assert!(error.reason.contains("holds another mount"), "{error}");
+}
+
+/// A figure, not a check: run it alone with `--ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn start_of_a_box_beside_bubblewrap() {
+    const RUNS: usize = 50;
+    // As the node starts it; with an environment it starts itself again.
+    let bare = |command: &mut std::process::Command| {
+        command.env_clear();
+    };
+    // The kernel takes the last network namespace apart meanwhile.
+    const PAUSE: Duration = Duration::from_millis(50);
+    let (mut made_in, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let ask = Ask::new(&["/usr/bin/true"]);
+        let start = Instant::now();
+        let mut made = ask.start(support::launcher(), bare).made().unwrap();
+        made_in.push(start.elapsed());
+        // Taking a network device apart is the gate's, after the end.
+        let tun = made.tun.take();
+        let outcome = made.go().end();
+        ours.push(start.elapsed());
+        assert_eq!(outcome.end, ChildExit::Code(0));
+        drop(tun);
+        std::thread::sleep(PAUSE);
+        let mut bwrap = support::as_ordinary(Path::new("/usr/bin/bwrap"));
+        bwrap.args([
+            "--unshare-all",
+            "--ro-bind",
+            "/usr",
+            "/usr",
+            "--symlink",
+            "usr/bin",
+            "/bin",
+        ]);
+        bwrap.args([
+            "--symlink",
+            "usr/lib",
+            "/lib",
+            "--symlink",
+            "usr/lib64",
+            "/lib64",
+        ]);
+        bwrap.args([
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            "--tmpfs",
+            "/tmp",
+            "--die-with-parent",
+        ]);
+        bwrap
+            .args(["--new-session", "--clearenv", "/usr/bin/true"])
+            .stdin(Stdio::null());
+        let start = Instant::now();
+        assert!(bwrap.status().unwrap().success());
+        theirs.push(start.elapsed());
+        std::thread::sleep(PAUSE);
+    }
+    let all = [
+        ("bailey-fence made", made_in),
+        ("bailey-fence", ours),
+        ("bwrap", theirs),
+    ];
+    for (name, mut times) in all {
+        times.sort();
+        println!("{name}: median {:?}, least {:?}", times[RUNS / 2], times[0]);
+    }
 }

@@ -1,1 +1,25 @@
-//! The one integration binary.
+//! The one integration binary. One file a subject; the harness is the library
+//! beside it.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
+
+mod arrows;
+mod tidy;
+
+/// A file that no `mod` line names would never be compiled.
+#[test]
+fn no_file_is_forgotten() {
+    let main = include_str!("main.rs");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("it");
+    let forgotten: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir() || path.extension().is_some_and(|end| end == "rs"))
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .filter(|name| name != "main" && !main.lines().any(|line| line == format!("mod {name};")))
+        .collect();
+    assert!(
+        forgotten.is_empty(),
+        "no `mod` line for {forgotten:?} in tests/it/main.rs"
+    );
+}

@@ -10,8 +10,14 @@ use std::sync::OnceLock;
 use nix::unistd::geteuid;
 
 /// The programs that tests start.
-const PROGRAMS: [&str; 5] =
-    ["bailey", "bailey-fence", "bailey-gate", "bailey-helper", "bailey-world"];
+const PROGRAMS: [&str; 6] = [
+    "bailey",
+    "bailey-bench",
+    "bailey-fence",
+    "bailey-gate",
+    "bailey-helper",
+    "bailey-world",
+];
 
 /// Folders of copies start with this, in `/tmp`.
 const COPIES: &str = "bailey-bin-";
@@ -35,8 +41,10 @@ pub fn binaries() -> &'static Path {
 /// What is missing, and what to type.
 pub fn find_binaries() -> Result<PathBuf, String> {
     let built = built().map_err(|error| format!("where is this program? {error}"))?;
-    let missing: Vec<&str> =
-        PROGRAMS.into_iter().filter(|program| !built.join(program).is_file()).collect();
+    let missing: Vec<&str> = PROGRAMS
+        .into_iter()
+        .filter(|program| !built.join(program).is_file())
+        .collect();
     if !missing.is_empty() {
         return Err(format!(
             "{} is missing in {}: these tests start the real programs, so build them first, \
@@ -55,7 +63,11 @@ pub fn find_binaries() -> Result<PathBuf, String> {
 fn built() -> io::Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let folder = exe.parent().ok_or(io::ErrorKind::NotFound)?;
-    let profile = if folder.ends_with("deps") { folder.parent() } else { Some(folder) };
+    let profile = if folder.ends_with("deps") {
+        folder.parent()
+    } else {
+        Some(folder)
+    };
     Ok(profile.ok_or(io::ErrorKind::NotFound)?.to_path_buf())
 }
 
@@ -65,7 +77,9 @@ fn open_to_all(built: &Path) -> bool {
         fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & bits == bits)
     };
     built.ancestors().all(|folder| has(folder, 0o001))
-        && PROGRAMS.iter().all(|program| has(&built.join(program), 0o005))
+        && PROGRAMS
+            .iter()
+            .all(|program| has(&built.join(program), 0o005))
 }
 
 /// Copies the programs, unless these very ones have been copied already; older

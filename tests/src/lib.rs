@@ -4,13 +4,6 @@
 //! an ordinary user, and bounds everything in time. A helper that cannot do
 //! its work panics with the reason: its caller is a test.
 
-#![expect(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test's helper fails by panicking"
-)]
-
 mod binaries;
 mod run;
 mod terminal;

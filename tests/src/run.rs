@@ -56,7 +56,11 @@ impl Output {
 
 impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { code, stdout, stderr } = self;
+        let Self {
+            code,
+            stdout,
+            stderr,
+        } = self;
         write!(f, "code {code:?}\n-- stdout\n{stdout}\n-- stderr\n{stderr}")
     }
 }
@@ -109,12 +113,20 @@ impl Running {
     /// It cannot be started.
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child =
-            command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let stdout = Heard::new(child.stdout.take().expect("stdout is a pipe"));
         let stderr = Heard::new(child.stderr.take().expect("stderr is a pipe"));
-        Self { child, stdout, stderr }
+        Self {
+            child,
+            stdout,
+            stderr,
+        }
     }
 
     /// The pid of the process that was started, as this test counts.
@@ -156,7 +168,11 @@ impl Running {
     #[track_caller]
     pub fn wait_line(&self, limit: Duration, fits: impl FnMut(&str) -> bool) -> String {
         self.stdout.wait_line(limit, fits).unwrap_or_else(|| {
-            panic!("no such line:\n-- stdout\n{}\n-- stderr\n{}", self.stdout(), self.stderr())
+            panic!(
+                "no such line:\n-- stdout\n{}\n-- stderr\n{}",
+                self.stdout(),
+                self.stderr()
+            )
         })
     }
 
@@ -167,7 +183,11 @@ impl Running {
     #[track_caller]
     pub fn wait_error_line(&self, limit: Duration, fits: impl FnMut(&str) -> bool) -> String {
         self.stderr.wait_line(limit, fits).unwrap_or_else(|| {
-            panic!("no such line:\n-- stdout\n{}\n-- stderr\n{}", self.stdout(), self.stderr())
+            panic!(
+                "no such line:\n-- stdout\n{}\n-- stderr\n{}",
+                self.stdout(),
+                self.stderr()
+            )
         })
     }
 
@@ -191,9 +211,15 @@ impl Running {
             self.child.kill().expect("a child of ours");
         }
         let code = self.child.wait().expect("a child of ours").code();
-        let _quiet = wait_until(LAST_WORDS, || self.stdout.finished() && self.stderr.finished());
+        let _quiet = wait_until(LAST_WORDS, || {
+            self.stdout.finished() && self.stderr.finished()
+        });
         let code = if late.is_empty() { code } else { None };
-        Output { code, stdout: self.stdout(), stderr: self.stderr() + &late }
+        Output {
+            code,
+            stdout: self.stdout(),
+            stderr: self.stderr() + &late,
+        }
     }
 }
 
@@ -218,9 +244,14 @@ impl Heard {
         let reader = thread::spawn(move || {
             let mut pipe = BufReader::new(pipe);
             let mut line = Vec::new();
-            while pipe.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            while pipe
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|count| count > 0)
+            {
                 let words = String::from_utf8_lossy(&line).into_owned();
-                into.lock().unwrap_or_else(PoisonError::into_inner).push_str(&words);
+                into.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push_str(&words);
                 line.clear();
             }
         });
@@ -228,7 +259,10 @@ impl Heard {
     }
 
     fn text(&self) -> String {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.text
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn finished(&self) -> bool {
@@ -255,7 +289,10 @@ mod tests {
         let mut sh = Command::new("sh");
         let output = run(sh.args(["-c", "echo out; echo err >&2; exit 3"]));
         assert_eq!(output.code, Some(3));
-        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
+        assert_eq!(
+            (output.stdout.as_str(), output.stderr.as_str()),
+            ("out\n", "err\n")
+        );
     }
 
     #[test]

@@ -33,7 +33,12 @@ impl Terminal {
         program: impl AsRef<OsStr>,
         args: &[&str],
     ) -> Self {
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 80,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         let pty = openpty(&size, None).expect("a pseudoterminal");
         let keyboard = File::from(pty.master);
         let screen = Arc::new(Mutex::new(Vec::new()));
@@ -44,7 +49,9 @@ impl Terminal {
             .stdin(pty.slave.try_clone().expect("a descriptor"))
             .stdout(pty.slave.try_clone().expect("a descriptor"))
             .stderr(pty.slave);
-        let child = child.spawn().unwrap_or_else(|error| panic!("cannot start {child:?}: {error}"));
+        let child = child
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {child:?}: {error}"));
 
         let mut from = keyboard.try_clone().expect("a descriptor");
         let into = Arc::clone(&screen);
@@ -56,7 +63,11 @@ impl Terminal {
                 screen.extend_from_slice(buffer.get(..count).unwrap_or_default());
             }
         });
-        Self { child, keyboard, screen }
+        Self {
+            child,
+            keyboard,
+            screen,
+        }
     }
 
     /// Types.
@@ -65,7 +76,9 @@ impl Terminal {
     /// The terminal is gone.
     #[track_caller]
     pub fn type_in(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).expect("a terminal to type on");
+        self.keyboard
+            .write_all(keys.as_bytes())
+            .expect("a terminal to type on");
     }
 
     /// All that was shown so far.
@@ -91,9 +104,14 @@ impl Terminal {
     /// It did not end in time.
     #[track_caller]
     pub fn finish(mut self, limit: Duration) -> Option<i32> {
-        let ended =
-            wait_until(limit, || self.child.try_wait().expect("a child of ours").is_some());
-        assert!(ended, "it had not ended after {limit:?}:\n{}", self.screen());
+        let ended = wait_until(limit, || {
+            self.child.try_wait().expect("a child of ours").is_some()
+        });
+        assert!(
+            ended,
+            "it had not ended after {limit:?}:\n{}",
+            self.screen()
+        );
         self.child.wait().expect("a child of ours").code()
     }
 }
@@ -111,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_program_sees_a_terminal_and_gets_its_ctrl_c() {
-        let script = "trap 'echo caught; exit 5' INT; tty -s && stty size; while :; do sleep 0.05; done";
+        let script =
+            "trap 'echo caught; exit 5' INT; tty -s && stty size; while :; do sleep 0.05; done";
         let mut terminal = Terminal::start(|program| Command::new(program), "sh", &["-c", script]);
         terminal.wait_for(Duration::from_secs(5), "24 80");
         terminal.type_in("\x03");

@@ -37,7 +37,9 @@ impl TestWorld {
     pub fn new(nodes: u8) -> Self {
         let server = vec![binaries().join("bailey-world").into_os_string()];
         let world = World::start(WorldSpec::new(server, nodes));
-        Self { world: world.unwrap_or_else(|error| panic!("{error}")) }
+        Self {
+            world: world.unwrap_or_else(|error| panic!("{error}")),
+        }
     }
 
     /// `bailey` in a node.
@@ -57,7 +59,9 @@ impl TestWorld {
     #[track_caller]
     #[must_use]
     pub fn command(&self, node: &str, program: &str) -> Command {
-        self.node(node).unwrap_or_else(|error| panic!("{error}")).command(program)
+        self.node(node)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .command(program)
     }
 
     /// Runs `bailey` with these words in a node to its end (20 s at most).
@@ -97,7 +101,8 @@ impl TestWorld {
     #[track_caller]
     pub fn kill(&self, node: &str, signal: &str, pids: &[u32]) {
         let mut kill = self.command(node, "kill");
-        kill.arg(format!("-{signal}")).args(pids.iter().map(u32::to_string));
+        kill.arg(format!("-{signal}"))
+            .args(pids.iter().map(u32::to_string));
         // A process that has just ended is what the caller wants.
         let _ended = run_within(LEAVE, &mut kill);
     }

@@ -10,8 +10,14 @@ use crate::{DeviceKeys, EpochKey, MAX_ENVELOPE, Verified, peek, verify};
 /// If bytes that decode do not encode back to the same header.
 pub fn envelope(bytes: &[u8]) {
     let Ok(header) = peek(bytes) else { return };
-    assert!(bytes.len() <= MAX_ENVELOPE, "an envelope over the cap was taken");
-    assert!(bytes.starts_with(&header.encode()), "a header with two encodings was taken");
+    assert!(
+        bytes.len() <= MAX_ENVELOPE,
+        "an envelope over the cap was taken"
+    );
+    assert!(
+        bytes.starts_with(&header.encode()),
+        "a header with two encodings was taken"
+    );
     let keys = DeviceKeys::generate([1; 64]);
     let verified = verify(bytes, &keys.public());
     assert!(

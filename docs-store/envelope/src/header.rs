@@ -85,13 +85,18 @@ impl Header {
             Suite::Plain => 0,
             Suite::Sealed => TAG_LEN,
         };
-        usize::try_from(self.padded_len).unwrap_or(usize::MAX).saturating_add(tag)
+        usize::try_from(self.padded_len)
+            .unwrap_or(usize::MAX)
+            .saturating_add(tag)
     }
 
     /// The canonical bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
-        let mut out = Writer { bytes: [0; HEADER_LEN], at: 0 };
+        let mut out = Writer {
+            bytes: [0; HEADER_LEN],
+            at: 0,
+        };
         out.put(&MAGIC);
         out.put(&[VERSION]);
         out.put(&[match self.suite {
@@ -131,10 +136,16 @@ impl Header {
         let faults = [
             (fields.chain.doc.is_plain() != plain, "suite"),
             (fields.chain.doc.is_plain() != record, "kind"),
-            (fields.seq == 0 || fields.seq > i64::MAX.unsigned_abs(), "seq"),
+            (
+                fields.seq == 0 || fields.seq > i64::MAX.unsigned_abs(),
+                "seq",
+            ),
             (fields.segment > i32::MAX.unsigned_abs(), "segment"),
             (fields.chain.incarnation.0 == [0; 16], "incarnation"),
-            (fields.before.is_some_and(|before| before.0 == [0; 16]), "before"),
+            (
+                fields.before.is_some_and(|before| before.0 == [0; 16]),
+                "before",
+            ),
             (fields.before == Some(fields.chain.incarnation), "before"),
             (fields.before.is_some() && !first, "before"),
             (first && names_before != fields.before.is_some(), "prev"),
@@ -148,7 +159,9 @@ impl Header {
                 "padded length",
             ),
         ];
-        faults.into_iter().find_map(|(wrong, field)| wrong.then_some(field))
+        faults
+            .into_iter()
+            .find_map(|(wrong, field)| wrong.then_some(field))
     }
 
     fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Self, DecodeError> {
@@ -188,7 +201,15 @@ impl Header {
         let seq = u64::from_be_bytes(input.take());
         let prev = Hash(input.take());
         let header = Self {
-            fields: Fields { account, chain, kind, segment, seq, prev, before },
+            fields: Fields {
+                account,
+                chain,
+                kind,
+                segment,
+                seq,
+                prev,
+                before,
+            },
             suite,
             epoch: u32::from_be_bytes(input.take()),
             key_id: KeyId(input.take()),
@@ -196,7 +217,9 @@ impl Header {
             plain_len: u32::from_be_bytes(input.take()),
             padded_len: u32::from_be_bytes(input.take()),
         };
-        header.fault().map_or(Ok(header), |field| Err(DecodeError::Field(field)))
+        header
+            .fault()
+            .map_or(Ok(header), |field| Err(DecodeError::Field(field)))
     }
 }
 
@@ -239,9 +262,10 @@ pub fn peek(bytes: &[u8]) -> Result<Header, DecodeError> {
     if bytes.len() > MAX_ENVELOPE {
         return Err(DecodeError::TooLarge(bytes.len()));
     }
-    let head: &[u8; HEADER_LEN] = bytes
-        .first_chunk()
-        .ok_or(DecodeError::Short { have: bytes.len(), want: HEADER_LEN + SIGNATURE_LEN })?;
+    let head: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(DecodeError::Short {
+        have: bytes.len(),
+        want: HEADER_LEN + SIGNATURE_LEN,
+    })?;
     let header = Header::decode(head)?;
     let want = (HEADER_LEN + SIGNATURE_LEN).saturating_add(header.body_len());
     match bytes.len() {

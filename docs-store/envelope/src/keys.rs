@@ -41,7 +41,11 @@ impl DevicePublic {
     pub(crate) fn verifying(&self) -> Result<VerifyingKey, WeakKey> {
         let key = VerifyingKey::from_bytes(&self.ed25519).map_err(|_| WeakKey::Ed25519)?;
         let canonical = key.to_edwards().compress().to_bytes() == self.ed25519;
-        if key.is_weak() || !canonical { Err(WeakKey::Ed25519) } else { Ok(key) }
+        if key.is_weak() || !canonical {
+            Err(WeakKey::Ed25519)
+        } else {
+            Ok(key)
+        }
     }
 
     pub(crate) fn agreeing(&self) -> Result<PublicKey, WeakKey> {
@@ -56,7 +60,11 @@ impl DevicePublic {
         let key = PublicKey::from(self.x25519);
         // Any clamped scalar sends a low-order point to zero (RFC 7748 §6.1).
         let shared = StaticSecret::from([1; 32]).diffie_hellman(&key);
-        if below_p && shared.was_contributory() { Ok(key) } else { Err(WeakKey::X25519) }
+        if below_p && shared.was_contributory() {
+            Ok(key)
+        } else {
+            Err(WeakKey::X25519)
+        }
     }
 }
 
@@ -127,7 +135,9 @@ impl DeviceKeys {
 
 impl fmt::Debug for DeviceKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceKeys").field("public", &self.public()).finish_non_exhaustive()
+        f.debug_struct("DeviceKeys")
+            .field("public", &self.public())
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,7 +147,8 @@ impl DevicePublic {
     pub fn signed(&self, domain: &'static str, message: &[u8], signature: &[u8; 64]) -> bool {
         let message = [domain.as_bytes(), message].concat();
         let signature = ed25519_dalek::Signature::from_bytes(signature);
-        self.verifying().is_ok_and(|key| key.verify_strict(&message, &signature).is_ok())
+        self.verifying()
+            .is_ok_and(|key| key.verify_strict(&message, &signature).is_ok())
     }
 }
 
@@ -198,7 +209,12 @@ impl EpochKey {
         let info = [&doc.to_bytes()[..], &segment.to_be_bytes()].concat();
         let mut key = [0; 32];
         expand(b"bailey/segment/v1\0", &self.0, &info, &mut key);
-        SegmentKey { key, epoch_key: self.id(), doc, segment }
+        SegmentKey {
+            key,
+            epoch_key: self.id(),
+            doc,
+            segment,
+        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8; 32] {
@@ -253,7 +269,11 @@ impl Drop for SegmentKey {
 
 impl fmt::Debug for SegmentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SegmentKey({:?}, {}, {})", self.epoch_key, self.doc, self.segment)
+        write!(
+            f,
+            "SegmentKey({:?}, {}, {})",
+            self.epoch_key, self.doc, self.segment
+        )
     }
 }
 

@@ -24,7 +24,7 @@ pub use error::{DecodeError, OpenError, SealError, UnwrapError, VerifyError, Wea
 pub use header::{Fields, HEADER_LEN, Header, Kind, SIGNATURE_LEN, Suite, TAG_LEN, peek};
 pub use id::{ChainId, DocId, Hash, Head};
 pub use keys::{DeviceKeys, DevicePublic, EpochKey, KeyId, RecoverySeed, SegmentKey};
-pub use seal::{Sealed, Verified, padded_len, seal, seal_row, sign_plain, open_row, verify};
+pub use seal::{Sealed, Verified, open_row, padded_len, seal, seal_row, sign_plain, verify};
 pub use wrap::{WrapContext, Wrapped, unwrap, wrap};
 
 /// Most bytes of a whole envelope: one frame of the session, and what an

@@ -84,8 +84,7 @@ pub fn seal(
     let head = checked(keys, &header)?;
     let mut padded = Zeroizing::new(plaintext.to_vec());
     padded.resize(usize::try_from(padded_len).unwrap_or(usize::MAX), 0);
-    let body = encrypt(key, &nonce, &padded, &head)
-        .ok_or(SealError::TooLarge(plaintext.len()))?;
+    let body = encrypt(key, &nonce, &padded, &head).ok_or(SealError::TooLarge(plaintext.len()))?;
     Ok(sign(keys, &head, &body))
 }
 
@@ -116,14 +115,20 @@ fn checked_len(plaintext: &[u8]) -> Result<u32, SealError> {
     let too_large = SealError::TooLarge(plaintext.len());
     let len = u32::try_from(plaintext.len()).map_err(|_| too_large.clone())?;
     let padded = usize::try_from(padded_len(len)).unwrap_or(usize::MAX);
-    if padded > MAX_PLAINTEXT { Err(too_large) } else { Ok(len) }
+    if padded > MAX_PLAINTEXT {
+        Err(too_large)
+    } else {
+        Ok(len)
+    }
 }
 
 fn checked(keys: &DeviceKeys, header: &Header) -> Result<[u8; HEADER_LEN], SealError> {
     if header.fields.chain.writer != keys.id() {
         return Err(SealError::Field("writer"));
     }
-    header.fault().map_or(Ok(header.encode()), |field| Err(SealError::Field(field)))
+    header
+        .fault()
+        .map_or(Ok(header.encode()), |field| Err(SealError::Field(field)))
 }
 
 fn sign(keys: &DeviceKeys, head: &[u8; HEADER_LEN], body: &[u8]) -> Sealed {
@@ -146,16 +151,30 @@ pub fn verify<'a>(bytes: &'a [u8], writer: &DevicePublic) -> Result<Verified<'a>
     let header = peek(bytes)?;
     let want = writer.id();
     if header.fields.chain.writer != want {
-        return Err(VerifyError::Writer { found: header.fields.chain.writer, want });
+        return Err(VerifyError::Writer {
+            found: header.fields.chain.writer,
+            want,
+        });
     }
-    let (head, rest) = bytes.split_at_checked(HEADER_LEN).ok_or(VerifyError::Signature)?;
-    let (body, signature) =
-        rest.split_last_chunk::<SIGNATURE_LEN>().ok_or(VerifyError::Signature)?;
+    let (head, rest) = bytes
+        .split_at_checked(HEADER_LEN)
+        .ok_or(VerifyError::Signature)?;
+    let (body, signature) = rest
+        .split_last_chunk::<SIGNATURE_LEN>()
+        .ok_or(VerifyError::Signature)?;
     writer
         .verifying()?
-        .verify_strict(&signed_message(head, body), &Signature::from_bytes(signature))
+        .verify_strict(
+            &signed_message(head, body),
+            &Signature::from_bytes(signature),
+        )
         .map_err(|_| VerifyError::Signature)?;
-    Ok(Verified { header, hash: Hash(sha256(&[bytes])), head, body })
+    Ok(Verified {
+        header,
+        hash: Hash(sha256(&[bytes])),
+        head,
+        body,
+    })
 }
 
 impl<'a> Verified<'a> {
@@ -167,9 +186,18 @@ impl<'a> Verified<'a> {
     /// [`VerifyError::Decode`] if the bytes are no envelope.
     pub fn from_stored(bytes: &'a [u8]) -> Result<Self, VerifyError> {
         let header = peek(bytes)?;
-        let (head, rest) = bytes.split_at_checked(HEADER_LEN).ok_or(VerifyError::Signature)?;
-        let (body, _) = rest.split_last_chunk::<SIGNATURE_LEN>().ok_or(VerifyError::Signature)?;
-        Ok(Self { header, hash: Hash(sha256(&[bytes])), head, body })
+        let (head, rest) = bytes
+            .split_at_checked(HEADER_LEN)
+            .ok_or(VerifyError::Signature)?;
+        let (body, _) = rest
+            .split_last_chunk::<SIGNATURE_LEN>()
+            .ok_or(VerifyError::Signature)?;
+        Ok(Self {
+            header,
+            hash: Hash(sha256(&[bytes])),
+            head,
+            body,
+        })
     }
 
     /// The plaintext of an envelope that is not sealed.
@@ -233,7 +261,9 @@ fn row_place(doc: DocId, no: u64) -> Vec<u8> {
 /// `None` only beyond the cipher's limit of 256 GiB.
 fn encrypt(key: &SegmentKey, nonce: &[u8; 24], plain: &[u8], aad: &[u8]) -> Option<Vec<u8>> {
     let cipher = XChaCha20Poly1305::new(key.bytes().into());
-    cipher.encrypt(&XNonce::from(*nonce), Payload { msg: plain, aad }).ok()
+    cipher
+        .encrypt(&XNonce::from(*nonce), Payload { msg: plain, aad })
+        .ok()
 }
 
 fn decrypt(
@@ -243,7 +273,10 @@ fn decrypt(
     aad: &[u8],
 ) -> Option<Zeroizing<Vec<u8>>> {
     let cipher = XChaCha20Poly1305::new(key.bytes().into());
-    cipher.decrypt(&XNonce::from(*nonce), Payload { msg: body, aad }).ok().map(Zeroizing::new)
+    cipher
+        .decrypt(&XNonce::from(*nonce), Payload { msg: body, aad })
+        .ok()
+        .map(Zeroizing::new)
 }
 
 #[cfg(test)]

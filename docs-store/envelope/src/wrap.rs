@@ -35,7 +35,14 @@ pub struct WrapContext<'a> {
 impl WrapContext<'_> {
     fn info(&self) -> Vec<u8> {
         let epoch = self.epoch.to_be_bytes();
-        [b"bailey/wrap/v1", &self.account.0[..], &self.writer.0, &epoch, &self.recipient.0].concat()
+        [
+            b"bailey/wrap/v1",
+            &self.account.0[..],
+            &self.writer.0,
+            &epoch,
+            &self.recipient.0,
+        ]
+        .concat()
     }
 }
 
@@ -59,9 +66,14 @@ pub fn wrap(
     entropy: [u8; 32],
 ) -> Result<Wrapped, WrapError> {
     recipient.agreeing()?;
-    let (enc, sealed) =
-        seal_to(&recipient.x25519, &context.info(), key.bytes(), context.membership, entropy)
-            .ok_or(WrapError::Hpke)?;
+    let (enc, sealed) = seal_to(
+        &recipient.x25519,
+        &context.info(),
+        key.bytes(),
+        context.membership,
+        entropy,
+    )
+    .ok_or(WrapError::Hpke)?;
     let sealed = <[u8; 48]>::try_from(sealed.as_slice()).map_err(|_| WrapError::Hpke)?;
     Ok(Wrapped { enc, sealed })
 }
@@ -79,12 +91,21 @@ pub fn unwrap(
 ) -> Result<EpochKey, UnwrapError> {
     let secret = PrivateKey::from_bytes(&*Zeroizing::new(keys.agreement().to_bytes()))
         .map_err(|_| UnwrapError::Forged)?;
-    let plain =
-        open_with(&secret, &wrapped.enc, &context.info(), &wrapped.sealed, context.membership)
-            .ok_or(UnwrapError::Forged)?;
+    let plain = open_with(
+        &secret,
+        &wrapped.enc,
+        &context.info(),
+        &wrapped.sealed,
+        context.membership,
+    )
+    .ok_or(UnwrapError::Forged)?;
     let bytes = <[u8; 32]>::try_from(plain.as_slice()).map_err(|_| UnwrapError::Forged)?;
     let key = EpochKey::generate(bytes);
-    if key.id() == key_id { Ok(key) } else { Err(UnwrapError::KeyId) }
+    if key.id() == key_id {
+        Ok(key)
+    } else {
+        Err(UnwrapError::KeyId)
+    }
 }
 
 fn seal_to(

@@ -6,9 +6,12 @@
 //! what is bad. To write the file anew after a deliberate change of format:
 //! `cargo test -p bailey-envelope --test vectors -- --ignored`.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::too_many_lines, reason = "lists of vectors")]
+
 use bailey_envelope::{
-    ChainId, DeviceKeys, DocId, EpochKey, Fields, HEADER_LEN, Hash, Kind, peek, seal,
-    sign_plain, verify,
+    ChainId, DeviceKeys, DocId, EpochKey, Fields, HEADER_LEN, Hash, Kind, peek, seal, sign_plain,
+    verify,
 };
 use bailey_model::{AccountId, BoxId, Incarnation};
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
@@ -26,8 +29,16 @@ fn writer() -> DeviceKeys {
 fn fields(doc: DocId) -> Fields {
     Fields {
         account: AccountId([0x11; 32]),
-        chain: ChainId { doc, writer: writer().id(), incarnation: Incarnation([0x33; 16]) },
-        kind: if doc.is_plain() { Kind::Record } else { Kind::Tail },
+        chain: ChainId {
+            doc,
+            writer: writer().id(),
+            incarnation: Incarnation([0x33; 16]),
+        },
+        kind: if doc.is_plain() {
+            Kind::Record
+        } else {
+            Kind::Tail
+        },
         segment: 1,
         seq: 1,
         prev: Hash::NONE,
@@ -37,7 +48,9 @@ fn fields(doc: DocId) -> Fields {
 
 fn sealed(fields: Fields, epoch: u32, plain: &[u8]) -> Vec<u8> {
     let key = EpochKey::generate(EPOCH_KEY).segment_key(fields.chain.doc, fields.segment);
-    seal(&writer(), fields, epoch, &key, plain, [0x55; 24]).unwrap().bytes
+    seal(&writer(), fields, epoch, &key, plain, [0x55; 24])
+        .unwrap()
+        .bytes
 }
 
 fn judge(bytes: &[u8]) -> String {
@@ -59,28 +72,74 @@ fn judge(bytes: &[u8]) -> String {
 }
 
 fn good() -> Vec<(&'static str, Vec<u8>)> {
-    let later = Fields { seq: 2, prev: Hash([0x66; 32]), ..fields(BOX) };
-    let restarted =
-        Fields { prev: Hash([0x66; 32]), before: Some(Incarnation([0x77; 16])), ..fields(BOX) };
+    let later = Fields {
+        seq: 2,
+        prev: Hash([0x66; 32]),
+        ..fields(BOX)
+    };
+    let restarted = Fields {
+        prev: Hash([0x66; 32]),
+        before: Some(Incarnation([0x77; 16])),
+        ..fields(BOX)
+    };
     let account = sign_plain(&writer(), fields(DocId::Account), b"genesis").unwrap();
-    let keys = Fields { seq: 9, prev: Hash([0x66; 32]), ..fields(DocId::Keys) };
+    let keys = Fields {
+        seq: 9,
+        prev: Hash([0x66; 32]),
+        ..fields(DocId::Keys)
+    };
     vec![
         ("account-record", account.bytes),
-        ("keys-record", sign_plain(&writer(), keys, &[0xab; 300]).unwrap().bytes),
-        ("empty-plain-record", sign_plain(&writer(), fields(DocId::Account), b"").unwrap().bytes),
+        (
+            "keys-record",
+            sign_plain(&writer(), keys, &[0xab; 300]).unwrap().bytes,
+        ),
+        (
+            "empty-plain-record",
+            sign_plain(&writer(), fields(DocId::Account), b"")
+                .unwrap()
+                .bytes,
+        ),
         ("first-of-box", sealed(fields(BOX), 1, b"an entry")),
         ("second-of-box", sealed(later, 1, &[0xcd; 65])),
         ("after-restart", sealed(restarted, 2, &[0xef; 1000])),
-        ("closing-segment", sealed(Fields { kind: Kind::Closed, segment: 7, ..later }, 3, b"last")),
-        ("heads", sealed(Fields { kind: Kind::Head, ..fields(DocId::Node) }, 1, b"heads")),
-        ("empty-sealed", sealed(fields(DocId::Notices), u32::MAX, b"")),
+        (
+            "closing-segment",
+            sealed(
+                Fields {
+                    kind: Kind::Closed,
+                    segment: 7,
+                    ..later
+                },
+                3,
+                b"last",
+            ),
+        ),
+        (
+            "heads",
+            sealed(
+                Fields {
+                    kind: Kind::Head,
+                    ..fields(DocId::Node)
+                },
+                1,
+                b"heads",
+            ),
+        ),
+        (
+            "empty-sealed",
+            sealed(fields(DocId::Notices), u32::MAX, b""),
+        ),
         (
             "largest-numbers",
             sealed(
                 Fields {
                     seq: i64::MAX.unsigned_abs(),
                     segment: i32::MAX.unsigned_abs(),
-                    chain: ChainId { doc: DocId::Requests, ..later.chain },
+                    chain: ChainId {
+                        doc: DocId::Requests,
+                        ..later.chain
+                    },
                     ..later
                 },
                 u32::MAX,
@@ -115,13 +174,21 @@ fn with_dirty_padding() -> Vec<u8> {
     let mut plain = b"an entry".to_vec();
     plain.resize(64, 0x99);
     let cipher = XChaCha20Poly1305::new((&key).into());
-    let body = cipher.encrypt(&XNonce::from([0x55; 24]), Payload { msg: &plain, aad: head });
+    let body = cipher.encrypt(
+        &XNonce::from([0x55; 24]),
+        Payload {
+            msg: &plain,
+            aad: head,
+        },
+    );
     signed(head, &body.unwrap())
 }
 
 fn bad() -> Vec<(&'static str, Vec<u8>)> {
     let good = sealed(fields(BOX), 1, b"an entry");
-    let plain = sign_plain(&writer(), fields(DocId::Account), b"genesis").unwrap().bytes;
+    let plain = sign_plain(&writer(), fields(DocId::Account), b"genesis")
+        .unwrap()
+        .bytes;
     let end = good.len();
     let flip = |at: usize| {
         let mut bytes = good.clone();
@@ -129,9 +196,8 @@ fn bad() -> Vec<(&'static str, Vec<u8>)> {
         bytes
     };
     let set = |at: usize, value: u8| resigned(&good, move |head| head[at] = value);
-    let fill = |from: usize, to: usize, value: u8| {
-        resigned(&good, move |head| head[from..to].fill(value))
-    };
+    let fill =
+        |from: usize, to: usize, value: u8| resigned(&good, move |head| head[from..to].fill(value));
     vec![
         ("nothing", Vec::new()),
         ("header-cut", good[..HEADER_LEN - 1].to_vec()),
@@ -169,11 +235,26 @@ fn bad() -> Vec<(&'static str, Vec<u8>)> {
             bytes
         }),
         ("dirty-padding", with_dirty_padding()),
-        ("plain-record-with-epoch", resigned(&plain, |head| head[169] = 1)),
-        ("plain-record-with-nonce", resigned(&plain, |head| head[205] = 1)),
-        ("plain-record-with-key-id", resigned(&plain, |head| head[175] = 1)),
-        ("plain-record-padded", resigned(&plain, |head| head[233] = 8)),
-        ("moved-to-another-segment", resigned(&good, |head| head[61] = 2)),
+        (
+            "plain-record-with-epoch",
+            resigned(&plain, |head| head[169] = 1),
+        ),
+        (
+            "plain-record-with-nonce",
+            resigned(&plain, |head| head[205] = 1),
+        ),
+        (
+            "plain-record-with-key-id",
+            resigned(&plain, |head| head[175] = 1),
+        ),
+        (
+            "plain-record-padded",
+            resigned(&plain, |head| head[233] = 8),
+        ),
+        (
+            "moved-to-another-segment",
+            resigned(&good, |head| head[61] = 2),
+        ),
         ("moved-to-another-account", fill(9, 41, 1)),
     ]
 }
@@ -213,7 +294,10 @@ fn every_frozen_vector_is_judged_as_it_was() {
             _ => refused += 1,
         }
     }
-    assert!(opened == 10 && refused >= 30, "{opened} good, {refused} bad");
+    assert!(
+        opened == 10 && refused >= 30,
+        "{opened} good, {refused} bad"
+    );
 }
 
 #[test]

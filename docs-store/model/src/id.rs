@@ -116,8 +116,18 @@ mod tests {
     fn text_form_round_trips_and_bad_text_is_refused() {
         let id = BoxId([0xab; 16]);
         assert_eq!(id.to_string().parse::<BoxId>(), Ok(id));
-        for bad in ["", "ab", "zz".repeat(16).as_str(), "+b".repeat(16).as_str(), "é".repeat(16).as_str()] {
-            assert_eq!(bad.parse::<BoxId>(), Err(ParseIdError { want_digits: 32 }), "{bad}");
+        for bad in [
+            "",
+            "ab",
+            "zz".repeat(16).as_str(),
+            "+b".repeat(16).as_str(),
+            "é".repeat(16).as_str(),
+        ] {
+            assert_eq!(
+                bad.parse::<BoxId>(),
+                Err(ParseIdError { want_digits: 32 }),
+                "{bad}"
+            );
         }
     }
 }

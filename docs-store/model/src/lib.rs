@@ -13,14 +13,16 @@ mod id;
 mod reach;
 
 pub use entry::{
-    BoxEnd, BoxEnded, BoxStarted, ChildExit, DeviceNamed, Entry, Event, Gap, NameAsked, Newer, Notice, Receipt,
-    Request, RequestKind, RequestOutcome, Rule, StoppedBy, Timestamp,
+    BoxEnd, BoxEnded, BoxStarted, ChildExit, DeviceNamed, Entry, Event, Gap, NameAsked, Newer,
+    Notice, Receipt, Request, RequestKind, RequestOutcome, Rule, StoppedBy, Timestamp,
 };
 pub use flow::{
-    AddrClass, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Granted, Host, HostFrom,
-    Proto, Refusal, EndReason, Verdict,
+    AddrClass, EndReason, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Granted, Host,
+    HostFrom, Proto, Refusal, Verdict,
 };
-pub use id::{AccountId, BoxId, DeviceId, EntryRef, Incarnation, NoticeId, ParseIdError, RequestId};
+pub use id::{
+    AccountId, BoxId, DeviceId, EntryRef, Incarnation, NoticeId, ParseIdError, RequestId,
+};
 pub use reach::{HostPattern, ParseReachError, PortSet, Reach, ReachTerm, Transport};
 
 /// Addresses of the link between a box and its gate. They exist only inside

@@ -120,7 +120,9 @@ impl Reach {
     /// A reach of public addresses only.
     #[must_use]
     pub fn internet() -> Self {
-        Self { terms: vec![ReachTerm::Internet] }
+        Self {
+            terms: vec![ReachTerm::Internet],
+        }
     }
 
     /// A reach that grants nothing.
@@ -156,7 +158,10 @@ impl FromStr for Reach {
     type Err = ParseReachError;
 
     fn from_str(text: &str) -> Result<Self, ParseReachError> {
-        let fault = |term: &str, problem| ParseReachError { term: term.to_owned(), problem };
+        let fault = |term: &str, problem| ParseReachError {
+            term: term.to_owned(),
+            problem,
+        };
         let mut written: Vec<String> = Vec::new();
         for part in text.split(',') {
             let digits = part.split('/').next().unwrap_or_default();
@@ -210,7 +215,11 @@ fn parse_term(term: &str) -> Result<ReachTerm, &'static str> {
         None => (false, host),
     };
     let name = parse_host_name(name)?;
-    let pattern = if below { HostPattern::Below(name) } else { HostPattern::Exact(name) };
+    let pattern = if below {
+        HostPattern::Below(name)
+    } else {
+        HostPattern::Exact(name)
+    };
     Ok(ReachTerm::Name(pattern, ports))
 }
 
@@ -231,11 +240,15 @@ fn split_ports(body: &str) -> Result<(&str, Vec<u16>), &'static str> {
             None => (body, None),
         }
     };
-    let Some(ports) = ports else { return Ok((host, Vec::new())) };
+    let Some(ports) = ports else {
+        return Ok((host, Vec::new()));
+    };
     let ports: Vec<u16> = ports
         .split(',')
         .map(|port| match port.parse::<u16>() {
-            Ok(number) if number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()) => Ok(number),
+            Ok(number) if number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Ok(number)
+            }
             _ => Err("a port is a number from 1 to 65535"),
         })
         .collect::<Result<_, _>>()?;
@@ -251,7 +264,11 @@ fn parse_prefix(host: &str) -> Result<Option<(IpAddr, u8)>, &'static str> {
         None => (host, None),
     };
     let Ok(addr) = addr.parse::<IpAddr>() else {
-        return if len.is_some() { Err("want `tcp` or `udp` after `/`") } else { Ok(None) };
+        return if len.is_some() {
+            Err("want `tcp` or `udp` after `/`")
+        } else {
+            Ok(None)
+        };
     };
     let bits = if addr.is_ipv4() { 32 } else { 128 };
     let len = match len {
@@ -269,7 +286,9 @@ fn parse_host_name(name: &str) -> Result<Host, &'static str> {
     let label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     // A name that ends in a number would be read as an address by some (RFC 6943, WHATWG URL).
     let last_is_number = name
@@ -277,7 +296,9 @@ fn parse_host_name(name: &str) -> Result<Host, &'static str> {
         .next()
         .is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
     if name.len() > 253 || !name.split('.').all(label) || last_is_number {
-        return Err("not a host name (ASCII letters, digits, `-`, `_`; an IDN in its A-label form)");
+        return Err(
+            "not a host name (ASCII letters, digits, `-`, `_`; an IDN in its A-label form)",
+        );
     }
     Host::new(name).ok_or("not a host name")
 }

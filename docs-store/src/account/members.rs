@@ -85,14 +85,19 @@ impl Set {
     }
 
     fn contains(&self, at: usize) -> bool {
-        self.0.get(at / 64).is_some_and(|word| word & (1 << (at % 64)) != 0)
+        self.0
+            .get(at / 64)
+            .is_some_and(|word| word & (1 << (at % 64)) != 0)
     }
 
     fn union(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
         }
-        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine |= theirs);
+        self.0
+            .iter_mut()
+            .zip(&other.0)
+            .for_each(|(mine, theirs)| *mine |= theirs);
     }
 }
 
@@ -108,8 +113,11 @@ struct Judged {
 /// role for it. A record whose past is not all here is not judged yet. Two adds
 /// of one device leave it the weaker role.
 pub(crate) fn members_of(account: AccountId, nodes: &[Node]) -> Members {
-    let index: HashMap<Hash, usize> =
-        nodes.iter().enumerate().map(|(at, node)| (node.hash, at)).collect();
+    let index: HashMap<Hash, usize> = nodes
+        .iter()
+        .enumerate()
+        .map(|(at, node)| (node.hash, at))
+        .collect();
     let mut judged: Vec<Option<Judged>> = nodes.iter().map(|_| None).collect();
     loop {
         let mut progress = false;
@@ -162,7 +170,9 @@ fn counts(
             apply(&mut before, &earlier.act);
         }
     }
-    before.get(&node.signer).is_some_and(|signer| signer.role >= role_needed)
+    before
+        .get(&node.signer)
+        .is_some_and(|signer| signer.role >= role_needed)
 }
 
 /// Applies an act that counts. The acts there are only ever add, and the weaker
@@ -180,7 +190,10 @@ fn apply(members: &mut Members, act: &Act) {
         .devices
         .entry(device.id())
         .and_modify(|member| member.role = member.role.min(role))
-        .or_insert(Member { public: device, role });
+        .or_insert(Member {
+            public: device,
+            role,
+        });
 }
 
 #[cfg(test)]

@@ -67,7 +67,9 @@ impl Role {
     }
 
     fn of(code: u8) -> Option<Self> {
-        [Self::Runs, Self::Watch, Self::Stop, Self::Full].into_iter().find(|it| it.code() == code)
+        [Self::Runs, Self::Watch, Self::Stop, Self::Full]
+            .into_iter()
+            .find(|it| it.code() == code)
     }
 }
 
@@ -124,7 +126,10 @@ pub enum RecordError {
 /// The id of an account: the hash of how it began.
 pub(crate) fn account_of(genesis: &Genesis) -> Option<AccountId> {
     let content = postcard::to_stdvec(genesis).ok()?;
-    let hash = Sha256::new().chain_update(ACCOUNT_DOMAIN).chain_update(content).finalize();
+    let hash = Sha256::new()
+        .chain_update(ACCOUNT_DOMAIN)
+        .chain_update(content)
+        .finalize();
     Some(AccountId(hash.into()))
 }
 
@@ -158,7 +163,11 @@ pub enum OfferError {
 
 impl AddOffer {
     pub(crate) fn new(fields: &Fields, device: DevicePublic, role: Role, seen: Vec<Hash>) -> Self {
-        let ChainId { writer, incarnation, .. } = fields.chain;
+        let ChainId {
+            writer,
+            incarnation,
+            ..
+        } = fields.chain;
         Self {
             account: fields.account,
             signer: writer,
@@ -208,23 +217,36 @@ impl AddOffer {
     }
 
     pub(crate) fn signed(&self, signature: &[u8; 64]) -> bool {
-        self.to_bytes().is_ok_and(|bytes| self.device.signed(ADD_DOMAIN, &bytes, signature))
+        self.to_bytes()
+            .is_ok_and(|bytes| self.device.signed(ADD_DOMAIN, &bytes, signature))
     }
 
     pub(crate) fn record(&self, cosignature: [u8; 64]) -> Option<Record> {
-        let act = Act::Add { device: self.device, role: self.role()? };
-        Some(Record { seen: self.seen.clone(), act, cosignature })
+        let act = Act::Add {
+            device: self.device,
+            role: self.role()?,
+        };
+        Some(Record {
+            seen: self.seen.clone(),
+            act,
+            cosignature,
+        })
     }
 
     pub(crate) fn stands_at(&self, fields: &Fields) -> bool {
-        (self.account, self.signer, self.incarnation, self.seq, self.prev)
-            == (
-                fields.account,
-                fields.chain.writer,
-                fields.chain.incarnation,
-                fields.seq,
-                fields.prev,
-            )
+        (
+            self.account,
+            self.signer,
+            self.incarnation,
+            self.seq,
+            self.prev,
+        ) == (
+            fields.account,
+            fields.chain.writer,
+            fields.chain.incarnation,
+            fields.seq,
+            fields.prev,
+        )
     }
 }
 
@@ -249,16 +271,24 @@ impl Record {
     pub(crate) fn genesis(genesis: Genesis, recovery: &DeviceKeys) -> Option<(AccountId, Self)> {
         let account = account_of(&genesis)?;
         let cosignature = recovery.sign(GENESIS_DOMAIN, &account.0);
-        Some((account, Self { seen: Vec::new(), act: Act::Genesis(genesis), cosignature }))
+        Some((
+            account,
+            Self {
+                seen: Vec::new(),
+                act: Act::Genesis(genesis),
+                cosignature,
+            },
+        ))
     }
 
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let sides = (&self.seen, halves(&self.cosignature));
         let (act, fields) = match &self.act {
             Act::Genesis(genesis) => (ACT_GENESIS, postcard::to_stdvec(&(sides, genesis)).ok()?),
-            Act::Add { device, role } => {
-                (ACT_ADD, postcard::to_stdvec(&(sides, (device, role.code()))).ok()?)
-            }
+            Act::Add { device, role } => (
+                ACT_ADD,
+                postcard::to_stdvec(&(sides, (device, role.code()))).ok()?,
+            ),
         };
         Some([&[VERSION, act], &fields[..]].concat())
     }
@@ -276,14 +306,24 @@ impl Record {
             }
             ACT_ADD => {
                 let (sides, (device, role)) = whole::<(Sides, (DevicePublic, u8))>(fields)?;
-                (sides, Act::Add { device, role: Role::of(role).ok_or(RecordError::Newer)? })
+                (
+                    sides,
+                    Act::Add {
+                        device,
+                        role: Role::of(role).ok_or(RecordError::Newer)?,
+                    },
+                )
             }
             _ => return Err(RecordError::Newer),
         };
         if seen.len() > MAX_SEEN {
             return Err(RecordError::Malformed);
         }
-        Ok(Self { seen, act, cosignature: joined(cosignature) })
+        Ok(Self {
+            seen,
+            act,
+            cosignature: joined(cosignature),
+        })
     }
 
     /// Checks what a record says beside its envelope's signature: keys and the
@@ -302,15 +342,24 @@ impl Record {
                 if !first {
                     return Err(RecordError::Malformed);
                 }
-                let signed =
-                    genesis.recovery.signed(GENESIS_DOMAIN, &account.0, &self.cosignature);
-                if signed { Ok(()) } else { Err(RecordError::Cosignature) }
+                let signed = genesis
+                    .recovery
+                    .signed(GENESIS_DOMAIN, &account.0, &self.cosignature);
+                if signed {
+                    Ok(())
+                } else {
+                    Err(RecordError::Cosignature)
+                }
             }
             Act::Add { device, role } => {
                 device.check()?;
                 let offer = AddOffer::new(fields, *device, *role, self.seen.clone());
                 let signed = offer.signed(&self.cosignature);
-                if signed { Ok(()) } else { Err(RecordError::Cosignature) }
+                if signed {
+                    Ok(())
+                } else {
+                    Err(RecordError::Cosignature)
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use super::*;
 use crate::entropy::OsEntropy;
 use crate::error::QuarantineReason;
 use crate::schema::pack;
+use crate::segment::Segment;
 use crate::segment::{SegmentFault, actor_of};
 use crate::testing::TempDir;
 use crate::{DeviceKeys, Role, Urgency};
@@ -30,11 +31,23 @@ fn fixture() -> Fixture {
     store.create_account("a", NOW).unwrap();
     let liar = DeviceKeys::generate([2; 64]);
     let offer = store.offer_add(liar.public(), Role::Watch).unwrap();
-    store.complete_add(&offer, offer.sign(&liar).unwrap(), NOW).unwrap();
+    store
+        .complete_add(&offer, offer.sign(&liar).unwrap(), NOW)
+        .unwrap();
     let epoch = EpochKey::generate([3; 32]);
     let incarnation = Incarnation([4; 16]);
-    let chain = ChainId { doc: DocId::Notices, writer: liar.id(), incarnation };
-    let mut fixture = Fixture { _dir: dir, store, liar, epoch, chain };
+    let chain = ChainId {
+        doc: DocId::Notices,
+        writer: liar.id(),
+        incarnation,
+    };
+    let mut fixture = Fixture {
+        _dir: dir,
+        store,
+        liar,
+        epoch,
+        chain,
+    };
     fixture.give_key();
     fixture
 }
@@ -44,7 +57,11 @@ impl Fixture {
         Fields {
             account: self.store.account().unwrap(),
             chain: ChainId { doc, ..self.chain },
-            kind: if doc.is_plain() { Kind::Record } else { Kind::Tail },
+            kind: if doc.is_plain() {
+                Kind::Record
+            } else {
+                Kind::Tail
+            },
             segment: u32::from(!doc.is_plain()),
             seq,
             prev,
@@ -59,7 +76,11 @@ impl Fixture {
         let writer = self.liar.id();
         let wraps =
             crate::keys::wrap_to_all(account, writer, 1, &self.epoch, &[], &to, &mut OsEntropy);
-        let record = KeyRecord { epoch: None, membership: Vec::new(), wraps: wraps.unwrap() };
+        let record = KeyRecord {
+            epoch: None,
+            membership: Vec::new(),
+            wraps: wraps.unwrap(),
+        };
         let fields = self.fields(DocId::Keys, 1, Hash::NONE);
         let sealed = sign_plain(&self.liar, fields, &record.encode().unwrap()).unwrap();
         self.store.ingest(&sealed.bytes, NOW).unwrap();
@@ -72,7 +93,15 @@ impl Fixture {
 
     fn seal(&self, seq: u64, prev: Hash, body: &[u8]) -> bailey_envelope::Sealed {
         let key = self.epoch.segment_key(DocId::Notices, 1);
-        seal(&self.liar, self.fields(DocId::Notices, seq, prev), 1, &key, body, [5; 24]).unwrap()
+        seal(
+            &self.liar,
+            self.fields(DocId::Notices, seq, prev),
+            1,
+            &key,
+            body,
+            [5; 24],
+        )
+        .unwrap()
     }
 
     /// What comes of a body in the liar's first envelope; and that its chain
@@ -88,7 +117,11 @@ impl Fixture {
         let second = self.seal(2, first.hash, &self.body(&[entry(1)]));
         assert!(matches!(
             self.store.ingest(&second.bytes, NOW),
-            Err(IngestError::Quarantined { reason: QuarantineReason::Follows, seq: 2, .. })
+            Err(IngestError::Quarantined {
+                reason: QuarantineReason::Follows,
+                seq: 2,
+                ..
+            })
         ));
         let served = self.store.range(&self.chain, 1, 10, usize::MAX).unwrap();
         assert_eq!(served, [first.bytes, second.bytes]);
@@ -98,15 +131,25 @@ impl Fixture {
         assert_eq!(reading.entries, []);
         assert_eq!(reading.aside.len(), 2);
         // The store is as good as before.
-        let event = Event::Gap(Gap { reason: "after".to_owned() });
-        self.store.append(DocId::Notices, event, NOW, Urgency::Normal).unwrap();
+        let event = Event::Gap(Gap {
+            reason: "after".to_owned(),
+        });
+        self.store
+            .append(DocId::Notices, event, NOW, Urgency::Normal)
+            .unwrap();
         self.store.commit(false).unwrap();
         reason
     }
 }
 
 fn entry(no: u64) -> Entry {
-    Entry { no, ts: NOW, event: Event::Gap(Gap { reason: format!("entry {no}") }) }
+    Entry {
+        no,
+        ts: NOW,
+        event: Event::Gap(Gap {
+            reason: format!("entry {no}"),
+        }),
+    }
 }
 
 #[test]
@@ -115,7 +158,13 @@ fn an_honest_first_envelope_is_read() {
     let entries = [entry(1), entry(2)];
     let sealed = fixture.seal(1, Hash::NONE, &fixture.body(&entries));
     let ingested = fixture.store.ingest(&sealed.bytes, NOW).unwrap();
-    assert_eq!(ingested.opened, [Opened { chain: fixture.chain, entries: entries.to_vec() }]);
+    assert_eq!(
+        ingested.opened,
+        [Opened {
+            chain: fixture.chain,
+            entries: entries.to_vec()
+        }]
+    );
 }
 
 #[test]
@@ -124,29 +173,49 @@ fn bytes_that_are_no_change_are_set_aside() {
         fixture().judge(b"\x01\x00no automerge chunk"),
         QuarantineReason::Segment(SegmentFault::Change)
     );
-    assert_eq!(fixture().judge(b""), QuarantineReason::Segment(SegmentFault::Body));
+    assert_eq!(
+        fixture().judge(b""),
+        QuarantineReason::Segment(SegmentFault::Body)
+    );
 }
 
 #[test]
 fn a_change_by_another_actor_is_set_aside() {
     let fixture = fixture();
-    let victim = ChainId { writer: fixture.store.device(), ..fixture.chain };
+    let victim = ChainId {
+        writer: fixture.store.device(),
+        ..fixture.chain
+    };
     assert_ne!(actor_of(&victim), actor_of(&fixture.chain));
-    let body = Segment::new(&victim).append(&[pack(&entry(1)).unwrap()], NOW).unwrap();
-    assert_eq!(fixture.judge(&body), QuarantineReason::Segment(SegmentFault::Actor));
+    let body = Segment::new(&victim)
+        .append(&[pack(&entry(1)).unwrap()], NOW)
+        .unwrap();
+    assert_eq!(
+        fixture.judge(&body),
+        QuarantineReason::Segment(SegmentFault::Actor)
+    );
 }
 
 #[test]
 fn entries_out_of_number_or_malformed_are_set_aside() {
     let one = fixture();
     let body = one.body(&[entry(4), entry(6)]);
-    assert_eq!(one.judge(&body), QuarantineReason::Number { want: 5, found: 6 });
+    assert_eq!(
+        one.judge(&body),
+        QuarantineReason::Number { want: 5, found: 6 }
+    );
     let two = fixture();
     let body = Segment::new(&two.chain).append(&[vec![9, 9]], NOW).unwrap();
-    assert_eq!(two.judge(&body), QuarantineReason::Entry(crate::UnpackError::Version(9)));
+    assert_eq!(
+        two.judge(&body),
+        QuarantineReason::Entry(crate::UnpackError::Version(9))
+    );
     let three = fixture();
     let body = three.body(&[entry(0)]);
-    assert_eq!(three.judge(&body), QuarantineReason::Number { want: 1, found: 0 });
+    assert_eq!(
+        three.judge(&body),
+        QuarantineReason::Number { want: 1, found: 0 }
+    );
 }
 
 #[test]
@@ -157,7 +226,10 @@ fn a_bomb_is_set_aside() {
     flate2::read::DeflateEncoder::new(&zeros[..], flate2::Compression::best())
         .read_to_end(&mut bomb)
         .unwrap();
-    assert_eq!(fixture().judge(&bomb), QuarantineReason::Segment(SegmentFault::Inflates));
+    assert_eq!(
+        fixture().judge(&bomb),
+        QuarantineReason::Segment(SegmentFault::Inflates)
+    );
 }
 
 #[test]
@@ -176,7 +248,10 @@ fn a_body_under_another_key_than_it_names_is_set_aside() {
     let bytes = [&head[..], body, &signature].concat();
     assert!(matches!(
         fixture.store.ingest(&bytes, NOW),
-        Err(IngestError::Quarantined { reason: QuarantineReason::Body(_), .. })
+        Err(IngestError::Quarantined {
+            reason: QuarantineReason::Body(_),
+            ..
+        })
     ));
 }
 
@@ -208,8 +283,12 @@ fn a_member_without_the_role_adds_nobody() {
     let mut fixture = fixture();
     let friend = DeviceKeys::generate([9; 64]);
     let fields = fixture.fields(DocId::Account, 1, Hash::NONE);
-    let offer =
-        crate::AddOffer::new(&fields, friend.public(), Role::Full, fixture.store.account_heads(false));
+    let offer = crate::AddOffer::new(
+        &fields,
+        friend.public(),
+        Role::Full,
+        fixture.store.account_heads(false),
+    );
     let record = offer.record(offer.sign(&friend).unwrap()).unwrap();
     let sealed = sign_plain(&fixture.liar, fields, &record.encode().unwrap()).unwrap();
     let ingested = fixture.store.ingest(&sealed.bytes, NOW).unwrap();
@@ -242,13 +321,26 @@ fn wraps_that_hold_another_key_do_not_hide_the_right_one() {
     let account = fixture.store.account().unwrap();
     let to = [fixture.store.keys.public()];
     let (right, wrong) = (EpochKey::generate([20; 32]), EpochKey::generate([21; 32]));
-    let mut prev = peek_hash(&fixture.store, &ChainId { doc: DocId::Keys, ..fixture.chain });
-    for (seq, (key, claims)) in [(&wrong, right.id()), (&right, right.id())].into_iter().enumerate() {
+    let mut prev = peek_hash(
+        &fixture.store,
+        &ChainId {
+            doc: DocId::Keys,
+            ..fixture.chain
+        },
+    );
+    for (seq, (key, claims)) in [(&wrong, right.id()), (&right, right.id())]
+        .into_iter()
+        .enumerate()
+    {
         let writer = fixture.liar.id();
         let wraps = crate::keys::wrap_to_all(account, writer, 2, key, &[], &to, &mut OsEntropy);
         let mut wraps = wraps.unwrap();
         wraps[0].key_id = claims;
-        let record = KeyRecord { epoch: None, membership: Vec::new(), wraps };
+        let record = KeyRecord {
+            epoch: None,
+            membership: Vec::new(),
+            wraps,
+        };
         let fields = fixture.fields(DocId::Keys, u64::try_from(seq).unwrap() + 2, prev);
         let sealed = sign_plain(&fixture.liar, fields, &record.encode().unwrap()).unwrap();
         prev = sealed.hash;
@@ -259,5 +351,10 @@ fn wraps_that_hold_another_key_do_not_hide_the_right_one() {
 }
 
 fn peek_hash(store: &Store, chain: &ChainId) -> Hash {
-    store.heads().iter().find(|head| head.chain == *chain).unwrap().hash
+    store
+        .heads()
+        .iter()
+        .find(|head| head.chain == *chain)
+        .unwrap()
+        .hash
 }

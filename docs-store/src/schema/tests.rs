@@ -26,7 +26,11 @@ fn ended(end: BoxEnd) -> Event {
 
 fn receipt(outcome: RequestOutcome) -> Event {
     let (request, from) = (RequestId([6; 16]), DeviceId([7; 32]));
-    Event::Receipt(Receipt { request, from, outcome })
+    Event::Receipt(Receipt {
+        request,
+        from,
+        outcome,
+    })
 }
 
 fn flows() -> Vec<Event> {
@@ -72,7 +76,11 @@ fn flows() -> Vec<Event> {
             end: EndReason::Closed,
             outer_src: Some(addr("10.0.0.5:41000")),
         }),
-        Event::NameAsked(NameAsked { host: Host::new("a.b").unwrap(), qtype: 65, count: 1 }),
+        Event::NameAsked(NameAsked {
+            host: Host::new("a.b").unwrap(),
+            qtype: 65,
+            count: 1,
+        }),
     ]
 }
 
@@ -90,19 +98,28 @@ fn events() -> Vec<Event> {
         ended(BoxEnd::Exited(ChildExit::Code(3))),
         ended(BoxEnd::Exited(ChildExit::Signal(9))),
         ended(BoxEnd::Stopped(StoppedBy::Here)),
-        ended(BoxEnd::Stopped(StoppedBy::Device(DeviceId([7; 32]), RequestId([6; 16])))),
+        ended(BoxEnd::Stopped(StoppedBy::Device(
+            DeviceId([7; 32]),
+            RequestId([6; 16]),
+        ))),
         ended(BoxEnd::ClientGone),
         ended(BoxEnd::FenceLost),
         ended(BoxEnd::NotStarted("no tun".to_owned())),
         ended(BoxEnd::NodeLost),
-        Event::Gap(Gap { reason: "power".to_owned() }),
+        Event::Gap(Gap {
+            reason: "power".to_owned(),
+        }),
         Event::Notice(Notice {
             id: NoticeId([3; 16]),
             rule: Rule::LocalFromInternetOnly,
             box_id: BoxId([1; 16]),
             box_name: "quiet-otter".to_owned(),
             incarnation: Incarnation([2; 16]),
-            evidence: vec![EntryRef { writer: DeviceId([7; 32]), box_id: BoxId([1; 16]), no: 5 }],
+            evidence: vec![EntryRef {
+                writer: DeviceId([7; 32]),
+                box_id: BoxId([1; 16]),
+                no: 5,
+            }],
             text: "tried 192.168.1.20".to_owned(),
         }),
         Event::Request(Request {
@@ -120,8 +137,13 @@ fn events() -> Vec<Event> {
         }),
         receipt(RequestOutcome::AlreadyOver),
         receipt(RequestOutcome::Denied("role".to_owned())),
-        Event::DeviceNamed(DeviceNamed { name: "laptop".to_owned() }),
-        Event::Newer(Newer { kind: 4000, body: vec![1, 2, 3] }),
+        Event::DeviceNamed(DeviceNamed {
+            name: "laptop".to_owned(),
+        }),
+        Event::Newer(Newer {
+            kind: 4000,
+            body: vec![1, 2, 3],
+        }),
     ]);
     events
 }
@@ -163,7 +185,10 @@ fn an_unknown_version_is_named_and_an_unknown_kind_is_carried() {
     let newer = Entry {
         no: 9,
         ts: Timestamp(1),
-        event: Event::Newer(Newer { kind: 999, body: b"from a newer one".to_vec() }),
+        event: Event::Newer(Newer {
+            kind: 999,
+            body: b"from a newer one".to_vec(),
+        }),
     };
     let bytes = pack(&newer).unwrap();
     assert_eq!(unpack(&bytes), Ok(newer));
@@ -171,7 +196,11 @@ fn an_unknown_version_is_named_and_an_unknown_kind_is_carried() {
 
 #[test]
 fn a_known_kind_with_a_newer_code_or_field_keeps_its_bytes() {
-    let entry = Entry { no: 1, ts: Timestamp(1), event: flows().remove(3) };
+    let entry = Entry {
+        no: 1,
+        ts: Timestamp(1),
+        event: flows().remove(3),
+    };
     let bytes = pack(&entry).unwrap();
     let longer = [&bytes[..], &[0xaa]].concat();
     let read = unpack(&longer).unwrap();
@@ -181,8 +210,14 @@ fn a_known_kind_with_a_newer_code_or_field_keeps_its_bytes() {
 
 #[test]
 fn an_entry_over_the_cap_is_refused() {
-    let event = Event::Gap(Gap { reason: "x".repeat(MAX_ENTRY) });
-    let refused = pack(&Entry { no: 1, ts: Timestamp(1), event });
+    let event = Event::Gap(Gap {
+        reason: "x".repeat(MAX_ENTRY),
+    });
+    let refused = pack(&Entry {
+        no: 1,
+        ts: Timestamp(1),
+        event,
+    });
     assert!(matches!(refused, Err(PackError::TooLarge(_))));
 }
 

@@ -35,9 +35,10 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
         Event::FlowOpened(it) => body(kind::FLOW_OPENED, bytes(&WireOpened::from(it))),
         Event::FlowRefused(it) => body(kind::FLOW_REFUSED, bytes(&WireRefused::from(it))),
         Event::FlowEnded(it) => body(kind::FLOW_ENDED, bytes(&WireEnded::from(it))),
-        Event::NameAsked(it) => {
-            body(kind::NAME_ASKED, bytes(&(it.host.as_str(), it.qtype, it.count)))
-        }
+        Event::NameAsked(it) => body(
+            kind::NAME_ASKED,
+            bytes(&(it.host.as_str(), it.qtype, it.count)),
+        ),
         Event::BoxEnded(it) => body(kind::BOX_ENDED, bytes(&WireBoxEnded::from(it))),
         Event::Gap(it) => body(kind::GAP, bytes(&it.reason)),
         Event::Notice(it) => body(kind::NOTICE, bytes(&WireNotice::from(it))),
@@ -57,10 +58,16 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
         kind::FLOW_ENDED => Event::FlowEnded(whole::<WireEnded>(body)?.event()?),
         kind::NAME_ASKED => {
             let (host, qtype, count) = whole::<(String, u16, u32)>(body)?;
-            Event::NameAsked(NameAsked { host: Host::new(&host)?, qtype, count })
+            Event::NameAsked(NameAsked {
+                host: Host::new(&host)?,
+                qtype,
+                count,
+            })
         }
         kind::BOX_ENDED => Event::BoxEnded(whole::<WireBoxEnded>(body)?.event()?),
-        kind::GAP => Event::Gap(Gap { reason: whole(body)? }),
+        kind::GAP => Event::Gap(Gap {
+            reason: whole(body)?,
+        }),
         kind::NOTICE => Event::Notice(whole::<WireNotice>(body)?.event()?),
         kind::REQUEST => Event::Request(whole::<WireRequest>(body)?.event()?),
         kind::RECEIPT => Event::Receipt(whole::<WireReceipt>(body)?.into()),
@@ -205,7 +212,11 @@ impl WireOpened {
     fn event(self) -> Option<FlowOpened> {
         Some(FlowOpened {
             flow: FlowId(self.flow),
-            tuple: FiveTuple { proto: proto_of(self.proto)?, src: self.src, dst: self.dst },
+            tuple: FiveTuple {
+                proto: proto_of(self.proto)?,
+                src: self.src,
+                dst: self.dst,
+            },
             host: host_of(self.host)?,
             host_from: from_of(self.host_from)?,
             class: class_of(self.class)?,
@@ -385,7 +396,11 @@ impl From<&Notice> for WireNotice {
             box_id: it.box_id.0,
             box_name: it.box_name.clone(),
             incarnation: it.incarnation.0,
-            evidence: it.evidence.iter().map(|at| (at.writer.0, at.box_id.0, at.no)).collect(),
+            evidence: it
+                .evidence
+                .iter()
+                .map(|at| (at.writer.0, at.box_id.0, at.no))
+                .collect(),
             text: it.text.clone(),
         }
     }
@@ -453,7 +468,12 @@ struct WireReceipt {
 /// Order is part of the format: new variants go last.
 #[derive(Serialize, Deserialize)]
 enum WireOutcome {
-    Stopped { processes_ended: u32, processes_left: u32, flows_reset: u32, took_ms: u32 },
+    Stopped {
+        processes_ended: u32,
+        processes_left: u32,
+        flows_reset: u32,
+        took_ms: u32,
+    },
     AlreadyOver,
     Denied(String),
 }
@@ -461,25 +481,49 @@ enum WireOutcome {
 impl From<&Receipt> for WireReceipt {
     fn from(it: &Receipt) -> Self {
         let outcome = match &it.outcome {
-            &RequestOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms } => {
-                WireOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms }
-            }
+            &RequestOutcome::Stopped {
+                processes_ended,
+                processes_left,
+                flows_reset,
+                took_ms,
+            } => WireOutcome::Stopped {
+                processes_ended,
+                processes_left,
+                flows_reset,
+                took_ms,
+            },
             RequestOutcome::AlreadyOver => WireOutcome::AlreadyOver,
             RequestOutcome::Denied(why) => WireOutcome::Denied(why.clone()),
         };
-        Self { request: it.request.0, from: it.from.0, outcome }
+        Self {
+            request: it.request.0,
+            from: it.from.0,
+            outcome,
+        }
     }
 }
 
 impl From<WireReceipt> for Receipt {
     fn from(it: WireReceipt) -> Self {
         let outcome = match it.outcome {
-            WireOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms } => {
-                RequestOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms }
-            }
+            WireOutcome::Stopped {
+                processes_ended,
+                processes_left,
+                flows_reset,
+                took_ms,
+            } => RequestOutcome::Stopped {
+                processes_ended,
+                processes_left,
+                flows_reset,
+                took_ms,
+            },
             WireOutcome::AlreadyOver => RequestOutcome::AlreadyOver,
             WireOutcome::Denied(why) => RequestOutcome::Denied(why),
         };
-        Self { request: RequestId(it.request), from: DeviceId(it.from), outcome }
+        Self {
+            request: RequestId(it.request),
+            from: DeviceId(it.from),
+            outcome,
+        }
     }
 }

@@ -4,8 +4,8 @@ use bailey_envelope::{DevicePublic, DocId, Fields, Hash, KeyId, Kind, RecoverySe
 use bailey_model::{AccountId, DeviceNamed, Event, Timestamp};
 
 use super::{Account, Store, Urgency};
-use crate::account::{AddOffer, Genesis, Members, Record, Role, members_of};
 use crate::account::Node;
+use crate::account::{AddOffer, Genesis, Members, Record, Role, members_of};
 use crate::db::DbError;
 use crate::entropy::random;
 use crate::error::{AccountError, BuildError};
@@ -41,15 +41,24 @@ impl Store {
         };
         let (account, record) = Record::genesis(genesis, &recovery).ok_or(BuildError::Encoding)?;
         let fields = self.next_fields(account, DocId::Account, Kind::Record, 0);
-        self.account = Some(Account { id: account, nodes: Vec::new(), members: Members::default() });
-        let carries = Carries::Record { begins: Some(account) };
+        self.account = Some(Account {
+            id: account,
+            nodes: Vec::new(),
+            members: Members::default(),
+        });
+        let carries = Carries::Record {
+            begins: Some(account),
+        };
         if let Err(error) = self.put_record(&fields, record, carries, now) {
             self.account = None;
             return Err(error);
         }
-        let named = Event::DeviceNamed(DeviceNamed { name: device_name.to_owned() });
+        let named = Event::DeviceNamed(DeviceNamed {
+            name: device_name.to_owned(),
+        });
         self.append(DocId::Node, named, now, Urgency::Normal)?;
-        self.commit(true).map_err(|crate::error::CommitError::Db(error)| error)?;
+        self.commit(true)
+            .map_err(|crate::error::CommitError::Db(error)| error)?;
         Ok(account)
     }
 
@@ -82,8 +91,11 @@ impl Store {
             return Err(AccountError::HasAccount);
         }
         super::put_account(&self.db, &account).map_err(DbError::from)?;
-        self.account =
-            Some(Account { id: account, nodes: Vec::new(), members: Members::default() });
+        self.account = Some(Account {
+            id: account,
+            nodes: Vec::new(),
+            members: Members::default(),
+        });
         Ok(())
     }
 

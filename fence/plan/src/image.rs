@@ -9,8 +9,17 @@ use crate::channel::BoxSpec;
 use crate::facts::{EntryKind, HostEntry};
 
 /// The programs. All but `/usr` are links into it on a merged system.
-const PROGRAMS: &[&str] =
-    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"];
+const PROGRAMS: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/gnu/store",
+];
 
 /// What programs read of `/etc`. Nothing that names users, machines, networks
 /// or secrets: those files are written by us, or are not there.
@@ -74,10 +83,15 @@ pub(crate) fn own_files(spec: &BoxSpec) -> Vec<SetupOp> {
     let texts = [
         (
             "/etc/passwd",
-            format!("box:x:{uid}:{gid}:box:{home}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
+            format!(
+                "box:x:{uid}:{gid}:box:{home}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+            ),
         ),
         ("/etc/group", format!("box:x:{gid}:\nnogroup:x:65534:\n")),
-        ("/etc/hosts", format!("{here} localhost {name}\n::1 localhost ip6-localhost\n")),
+        (
+            "/etc/hosts",
+            format!("{here} localhost {name}\n::1 localhost ip6-localhost\n"),
+        ),
         ("/etc/hostname", format!("{name}\n")),
         ("/etc/resolv.conf", format!("nameserver {gate}\n")),
         (
@@ -89,6 +103,9 @@ pub(crate) fn own_files(spec: &BoxSpec) -> Vec<SetupOp> {
     ];
     texts
         .into_iter()
-        .map(|(at, text)| SetupOp::File { at: at.into(), contents: text.into_bytes() })
+        .map(|(at, text)| SetupOp::File {
+            at: at.into(),
+            contents: text.into_bytes(),
+        })
         .collect()
 }

@@ -17,8 +17,14 @@ const SMALL_SIZE: &str = "16m";
 /// Longest label of a host name (RFC 1035).
 const MAX_LABEL: usize = 63;
 
-const DEVICES: &[&str] =
-    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+];
 const DEVICE_LINKS: &[(&str, &str)] = &[
     ("/dev/ptmx", "pts/ptmx"),
     ("/dev/fd", "/proc/self/fd"),
@@ -84,17 +90,31 @@ pub fn plan(spec: &BoxSpec, facts: &HostFacts) -> Result<Vec<SetupOp>, PlanError
     ops.extend(facts.entries.iter().filter_map(image::show));
     ops.extend(image::own_files(spec));
     ops.extend(devices(spec));
-    ops.push(SetupOp::Proc { at: b"/proc".to_vec() });
+    ops.push(SetupOp::Proc {
+        at: b"/proc".to_vec(),
+    });
     ops.push(tmpfs("/tmp", 0o1777, SCRATCH_SIZE));
     ops.push(tmpfs("/run", 0o755, SMALL_SIZE));
-    ops.push(SetupOp::Symlink { at: b"/var/tmp".to_vec(), target: b"/tmp".to_vec() });
-    ops.push(SetupOp::Symlink { at: b"/var/run".to_vec(), target: b"/run".to_vec() });
-    ops.push(SetupOp::Dir { at: EMPTY_FOLDER.to_vec() });
+    ops.push(SetupOp::Symlink {
+        at: b"/var/tmp".to_vec(),
+        target: b"/tmp".to_vec(),
+    });
+    ops.push(SetupOp::Symlink {
+        at: b"/var/run".to_vec(),
+        target: b"/run".to_vec(),
+    });
+    ops.push(SetupOp::Dir {
+        at: EMPTY_FOLDER.to_vec(),
+    });
     ops.extend(own_and_granted(spec, facts)?);
-    ops.push(SetupOp::Seal { at: b"/dev".to_vec() });
+    ops.push(SetupOp::Seal {
+        at: b"/dev".to_vec(),
+    });
     ops.push(SetupOp::Seal { at: b"/".to_vec() });
     ops.push(SetupOp::Enter);
-    ops.push(SetupOp::WorkingFolder { at: spec.cwd.clone() });
+    ops.push(SetupOp::WorkingFolder {
+        at: spec.cwd.clone(),
+    });
     Ok(ops)
 }
 
@@ -102,7 +122,10 @@ fn check(spec: &BoxSpec, facts: &HostFacts) -> Result<(), PlanError> {
     if spec.uid == 0 {
         return Err(PlanError::Root);
     }
-    let named = spec.command.first().is_some_and(|program| !program.is_empty());
+    let named = spec
+        .command
+        .first()
+        .is_some_and(|program| !program.is_empty());
     if !named || spec.command.iter().any(|word| word.contains(&0)) {
         return Err(PlanError::Command);
     }
@@ -129,12 +152,16 @@ fn check(spec: &BoxSpec, facts: &HostFacts) -> Result<(), PlanError> {
     if spec.home.iter().any(|byte| matches!(byte, b':' | b'\n')) {
         return Err(PlanError::Path(spec.home.clone()));
     }
-    spec.grants.iter().try_for_each(|grant| check_place(&grant.at))
+    spec.grants
+        .iter()
+        .try_for_each(|grant| check_place(&grant.at))
 }
 
 /// Absolute, and its text alone says where it is.
 fn check_path(path: &[u8]) -> Result<(), PlanError> {
-    let Some(rest) = path.strip_prefix(b"/") else { return Err(PlanError::Path(path.to_vec())) };
+    let Some(rest) = path.strip_prefix(b"/") else {
+        return Err(PlanError::Path(path.to_vec()));
+    };
     let odd = |part: &[u8]| part.is_empty() || part == b"." || part == b".." || part.contains(&0);
     if !rest.is_empty() && rest.split(|byte| *byte == b'/').any(odd) {
         return Err(PlanError::Path(path.to_vec()));
@@ -152,7 +179,8 @@ fn check_place(path: &[u8]) -> Result<(), PlanError> {
 
 /// Whether `path` is `folder` or below it.
 fn lies_in(path: &[u8], folder: &[u8]) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 fn network(spec: &BoxSpec, facts: &HostFacts) -> Vec<SetupOp> {
@@ -164,7 +192,9 @@ fn network(spec: &BoxSpec, facts: &HostFacts) -> Vec<SetupOp> {
             mtu: link::MTU.into(),
             queue: TUN_QUEUE,
             v4: (link::BOX_V4, link::PREFIX_V4, link::GATE_V4),
-            v6: facts.ipv6.then_some((link::BOX_V6, link::PREFIX_V6, link::GATE_V6)),
+            v6: facts
+                .ipv6
+                .then_some((link::BOX_V6, link::PREFIX_V6, link::GATE_V6)),
         },
     ]
 }
@@ -177,7 +207,9 @@ fn devices(spec: &BoxSpec) -> Vec<SetupOp> {
         target: target.as_bytes().to_vec(),
     }));
     ops.push(tmpfs("/dev/shm", 0o1777, SCRATCH_SIZE));
-    ops.push(SetupOp::Terminals { at: b"/dev/pts".to_vec() });
+    ops.push(SetupOp::Terminals {
+        at: b"/dev/pts".to_vec(),
+    });
     if let Stdio::Pty { rows, cols } = spec.stdio {
         ops.push(SetupOp::OpenTerminal { rows, cols });
     }
@@ -185,7 +217,11 @@ fn devices(spec: &BoxSpec) -> Vec<SetupOp> {
 }
 
 fn tmpfs(at: &str, mode: u16, size: &'static str) -> SetupOp {
-    SetupOp::Tmpfs { at: at.as_bytes().to_vec(), mode, size }
+    SetupOp::Tmpfs {
+        at: at.as_bytes().to_vec(),
+        mode,
+        size,
+    }
 }
 
 /// The own folder and the grants, outer before inner, so that an inner one is
@@ -193,13 +229,21 @@ fn tmpfs(at: &str, mode: u16, size: &'static str) -> SetupOp {
 /// names a covered path lies on top of the cover.
 fn own_and_granted(spec: &BoxSpec, facts: &HostFacts) -> Result<Vec<SetupOp>, PlanError> {
     let mut places: Vec<(&[u8], Option<usize>)> = vec![(&spec.home, None)];
-    places.extend(spec.grants.iter().enumerate().map(|(i, grant)| (grant.at.as_slice(), Some(i))));
+    places.extend(
+        spec.grants
+            .iter()
+            .enumerate()
+            .map(|(i, grant)| (grant.at.as_slice(), Some(i))),
+    );
     // By parts, not bytes: "/a/b" comes after "/a" and before "/a-c".
-    places.sort_by(|(one, _), (two, _)| {
-        one.split(|b| *b == b'/').cmp(two.split(|b| *b == b'/'))
-    });
-    if let Some(pair) = places.windows(2).find(|pair| matches!(pair, [one, two] if one.0 == two.0)) {
-        return Err(PlanError::Twice(pair.first().map(|(at, _)| at.to_vec()).unwrap_or_default()));
+    places.sort_by(|(one, _), (two, _)| one.split(|b| *b == b'/').cmp(two.split(|b| *b == b'/')));
+    if let Some(pair) = places
+        .windows(2)
+        .find(|pair| matches!(pair, [one, two] if one.0 == two.0))
+    {
+        return Err(PlanError::Twice(
+            pair.first().map(|(at, _)| at.to_vec()).unwrap_or_default(),
+        ));
     }
     let mut ops = Vec::new();
     for (at, index) in places {
@@ -216,7 +260,10 @@ fn own_and_granted(spec: &BoxSpec, facts: &HostFacts) -> Result<Vec<SetupOp>, Pl
             (EntryKind::File, true) => ops.push(SetupOp::GrantFileReadOnly { index, at }),
             (_, false) if never_writable(&at) => return Err(PlanError::NeverWritable(at)),
             (EntryKind::Dir | EntryKind::File, false) => {
-                ops.push(SetupOp::GrantWritable { index, at: at.clone() });
+                ops.push(SetupOp::GrantWritable {
+                    index,
+                    at: at.clone(),
+                });
                 ops.extend(guards(index, &at, fact)?);
             }
             (EntryKind::Symlink(_) | EntryKind::Other, _) => {
@@ -234,14 +281,25 @@ fn guards(index: usize, at: &[u8], fact: &GrantFacts) -> Result<Vec<SetupOp>, Pl
         let (below, place) = (*below, below_at(below));
         ops.push(match (guard, kind) {
             (_, EntryKind::Symlink(_)) => return Err(PlanError::GuardedLink(place)),
-            (Guard::Pin, EntryKind::Dir) => SetupOp::Pin { index, below, at: place },
-            (_, _) => SetupOp::Cover { index, below, at: place },
+            (Guard::Pin, EntryKind::Dir) => SetupOp::Pin {
+                index,
+                below,
+                at: place,
+            },
+            (_, _) => SetupOp::Cover {
+                index,
+                below,
+                at: place,
+            },
         });
     }
     // A repository always has its config; one without a folder for hooks could
     // be given one from inside.
     let has = |name: &str| fact.guarded.iter().any(|(below, ..)| *below == name);
-    let inside = fact.guarded.iter().any(|(name, _, kind)| *name == ".git" && *kind == EntryKind::Dir);
+    let inside = fact
+        .guarded
+        .iter()
+        .any(|(name, _, kind)| *name == ".git" && *kind == EntryKind::Dir);
     let needed: &[&str] = if inside {
         &[".git/hooks", ".git/config"]
     } else if at.ends_with(b"/.git") && fact.kind == EntryKind::Dir {

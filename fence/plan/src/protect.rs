@@ -79,11 +79,17 @@ pub fn guarded_names(at: &[u8]) -> Vec<(&'static str, Guard)> {
 pub(crate) fn never_writable(at: &[u8]) -> bool {
     let mut covered = GUARDED.iter().filter(|(_, guard)| *guard == Guard::Cover);
     covered.any(|(name, _)| {
-        let ends = at.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(i, _)| i);
-        ends.chain([at.len()]).any(|end| ends_with_parts(at.get(..end).unwrap_or_default(), name))
+        let ends = at
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'/')
+            .map(|(i, _)| i);
+        ends.chain([at.len()])
+            .any(|end| ends_with_parts(at.get(..end).unwrap_or_default(), name))
     })
 }
 
 fn ends_with_parts(path: &[u8], name: &str) -> bool {
-    path.strip_suffix(name.as_bytes()).is_some_and(|before| before.ends_with(b"/"))
+    path.strip_suffix(name.as_bytes())
+        .is_some_and(|before| before.ends_with(b"/"))
 }

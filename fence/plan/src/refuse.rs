@@ -36,7 +36,9 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Root => "it is the whole machine",
             Self::NotAbsolute => "it is not an absolute path",
-            Self::ContainerEngine => "a container engine listens there, which can do all that you can",
+            Self::ContainerEngine => {
+                "a container engine listens there, which can do all that you can"
+            }
             Self::NodeFolder => "it holds bailey's own folders (keys and records)",
             Self::Runtime => "sessions and services of the machine listen there",
             Self::Kernel => "it shows the host's processes and devices",
@@ -61,8 +63,14 @@ const ENGINE_SOCKETS: &[&[u8]] = &[
     b"unix.socket",
 ];
 /// Folders where engines put their sockets, below any home.
-const ENGINE_HOME_FOLDERS: &[&[u8]] =
-    &[b".docker/run", b".docker/desktop", b".rd", b".colima", b".orbstack", b".lima"];
+const ENGINE_HOME_FOLDERS: &[&[u8]] = &[
+    b".docker/run",
+    b".docker/desktop",
+    b".rd",
+    b".colima",
+    b".orbstack",
+    b".lima",
+];
 /// Folders of engines.
 const ENGINE_FOLDERS: &[&[u8]] = &[
     b"/run/docker",
@@ -78,8 +86,13 @@ const ENGINE_FOLDERS: &[&[u8]] = &[
     b"/var/snap/docker",
 ];
 /// Where sessions and services listen; `/var/run` is the old name of `/run`.
-const RUNTIME_FOLDERS: &[&[u8]] =
-    &[b"/run/user", b"/run/dbus", b"/run/systemd", b"/run/udev", b"/var/run"];
+const RUNTIME_FOLDERS: &[&[u8]] = &[
+    b"/run/user",
+    b"/run/dbus",
+    b"/run/systemd",
+    b"/run/udev",
+    b"/var/run",
+];
 const KERNEL_FOLDERS: &[&[u8]] = &[b"/proc", b"/sys", b"/dev"];
 
 /// Judges a path that somebody asks to grant, read-only or writable.
@@ -92,7 +105,9 @@ pub fn refuse_grant(path: &[u8], folders: &NodeFolders) -> Option<Reason> {
         return Some(Reason::NotAbsolute);
     }
     let parts: Vec<&[u8]> = parts_of(path);
-    let Some(name) = parts.last() else { return Some(Reason::Root) };
+    let Some(name) = parts.last() else {
+        return Some(Reason::Root);
+    };
     let touches = |other: &[u8]| {
         let other = parts_of(other);
         parts.starts_with(&other) || other.starts_with(&parts)
@@ -111,16 +126,24 @@ pub fn refuse_grant(path: &[u8], folders: &NodeFolders) -> Option<Reason> {
     {
         return Some(Reason::ContainerEngine);
     }
-    if RUNTIME_FOLDERS.iter().chain(ENGINE_FOLDERS).any(|folder| touches(folder))
+    if RUNTIME_FOLDERS
+        .iter()
+        .chain(ENGINE_FOLDERS)
+        .any(|folder| touches(folder))
         || folders.runtime.as_deref().is_some_and(touches)
     {
         return Some(Reason::Runtime);
     }
-    KERNEL_FOLDERS.iter().any(|folder| touches(folder)).then_some(Reason::Kernel)
+    KERNEL_FOLDERS
+        .iter()
+        .any(|folder| touches(folder))
+        .then_some(Reason::Kernel)
 }
 
 fn parts_of(path: &[u8]) -> Vec<&[u8]> {
-    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect()
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty())
+        .collect()
 }
 
 #[cfg(test)]
@@ -129,7 +152,10 @@ mod tests {
 
     fn folders() -> NodeFolders {
         NodeFolders {
-            own: vec![b"/home/ann/.local/state/bailey".to_vec(), b"/home/ann/.config/bailey".to_vec()],
+            own: vec![
+                b"/home/ann/.local/state/bailey".to_vec(),
+                b"/home/ann/.config/bailey".to_vec(),
+            ],
             runtime: Some(b"/tmp/runtime-ann".to_vec()),
         }
     }
@@ -161,13 +187,23 @@ mod tests {
             ("/proc/1", Reason::Kernel),
             ("/dev", Reason::Kernel),
         ] {
-            assert_eq!(refuse_grant(path.as_bytes(), &folders()), Some(reason), "{path}");
+            assert_eq!(
+                refuse_grant(path.as_bytes(), &folders()),
+                Some(reason),
+                "{path}"
+            );
         }
     }
 
     #[test]
     fn an_ordinary_folder_is_not_refused() {
-        for path in ["/home/ann/src/project", "/srv/data", "/home/ann/.config/baileys", "/mnt", "/devel"] {
+        for path in [
+            "/home/ann/src/project",
+            "/srv/data",
+            "/home/ann/.config/baileys",
+            "/mnt",
+            "/devel",
+        ] {
             assert_eq!(refuse_grant(path.as_bytes(), &folders()), None, "{path}");
         }
     }

@@ -20,7 +20,17 @@ pub(crate) const HIDDEN: &[&str] = &["clone3"];
 pub(crate) const ONLY_VALUES: &[(&str, &[u32])] = &[
     // Query; none; uname of 2.6; no address randomisation (debuggers); both
     // together; a 32-bit uname.
-    ("personality", &[0xffff_ffff, 0, 0x0002_0000, 0x0004_0000, 0x0006_0000, 0x0000_0008]),
+    (
+        "personality",
+        &[
+            0xffff_ffff,
+            0,
+            0x0002_0000,
+            0x0004_0000,
+            0x0006_0000,
+            0x0000_0008,
+        ],
+    ),
 ];
 
 /// A condition on one argument, counted from 0. Arguments are 64 bits wide,
@@ -73,7 +83,8 @@ const FAMILY: &str = "only UNIX, INET, INET6 and NETLINK: each other family is m
 const SET_ID: &str = "a set-id file in a writable folder outlives the box";
 const NESTED: &str = "a nested namespace gives capabilities back";
 const MOUNTS: &str = "the box's view of files is made once, by the launcher";
-const PEEK: &str = "reads or takes from another process; ptrace stays, for debuggers, and asks the same";
+const PEEK: &str =
+    "reads or takes from another process; ptrace stays, for debuggers, and asks the same";
 const TERMINAL: &str = "types into the terminal, or changes how it is read";
 const KEYS: &str = "keyrings are not in any namespace";
 const CLOCK: &str = "the clock is the machine's";

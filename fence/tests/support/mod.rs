@@ -1,22 +1,24 @@
-#![expect(unreachable_pub, reason = "shared by the test binaries of this package")]
+#![expect(unreachable_pub, reason = "shared by the tests of this package")]
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 //! Plays the node: starts the real launcher as an ordinary user and speaks its
 //! channel.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Streams};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bailey_channel::{Channel, Message};
 use bailey_fence_plan::channel::{BoxSpec, FromFence, Grant, SetupError, Stdio, ToFence};
 use bailey_model::ChildExit;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Whom boxes are made for where the tests run as root.
 const ORDINARY: u32 = 54321;
@@ -31,34 +33,60 @@ pub fn ids() -> (u32, u32) {
     if root() {
         (ORDINARY, ORDINARY)
     } else {
-        (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw())
+        (
+            nix::unistd::getuid().as_raw(),
+            nix::unistd::getgid().as_raw(),
+        )
     }
 }
 
 /// The launcher where an ordinary user can execute it.
-fn launcher() -> &'static Path {
+pub fn launcher() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
-    COPY.get_or_init(|| {
-        if root() {
-            let _ = std::fs::set_permissions("/dev/net/tun", Permissions::from_mode(0o666));
-        }
-        let copy = folder("launcher").join("bailey-fence");
-        std::fs::copy(env!("CARGO_BIN_EXE_bailey-fence"), &copy).unwrap();
-        std::fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
-        copy
-    })
+    COPY.get_or_init(|| launcher_named("bailey-fence"))
+}
+
+/// The same under another name, by which its processes are found.
+pub fn launcher_named(name: &str) -> PathBuf {
+    if root() {
+        let _ = std::fs::set_permissions("/dev/net/tun", Permissions::from_mode(0o666));
+    }
+    let copy = folder("launcher").join(name);
+    std::fs::copy(env!("CARGO_BIN_EXE_bailey-fence"), &copy).unwrap();
+    std::fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+    copy
 }
 
 /// A new folder that belongs to whom boxes are made for.
 pub fn folder(name: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
+    static FIRST: Once = Once::new();
+    FIRST.call_once(remove_old);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path =
-        std::env::temp_dir().join(format!("bailey-fence-{}-{number}-{name}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("{PREFIX}{}-{number}-{name}", std::process::id()));
     std::fs::create_dir(&path).unwrap();
     std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
     give(&path);
     path
+}
+
+const PREFIX: &str = "bailey-fence-test-";
+
+/// Removes what runs that are over have left.
+fn remove_old() {
+    for entry in std::fs::read_dir(std::env::temp_dir())
+        .unwrap()
+        .map_while(Result::ok)
+    {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let run = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split('-').next());
+        if run.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // Another run may be at it too.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Gives a path to whom boxes are made for.
@@ -72,14 +100,22 @@ pub fn give(path: &Path) {
 pub fn write(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
-    for part in path.ancestors().take_while(|part| *part != std::env::temp_dir()) {
+    for part in path
+        .ancestors()
+        .take_while(|part| *part != std::env::temp_dir())
+    {
         give(part);
     }
 }
 
 pub fn open_path(path: &Path) -> OwnedFd {
     let flags = nix::libc::O_PATH | nix::libc::O_CLOEXEC;
-    OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap().into()
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .unwrap()
+        .into()
 }
 
 /// What is asked of one launcher.
@@ -96,7 +132,10 @@ impl Ask {
         Self {
             spec: BoxSpec {
                 hostname: "probe".into(),
-                command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+                command: command
+                    .iter()
+                    .map(|word| word.as_bytes().to_vec())
+                    .collect(),
                 env: vec![(b"PATH".to_vec(), b"/usr/bin:/bin".to_vec())],
                 cwd: b"/home/box".to_vec(),
                 home: b"/home/box".to_vec(),
@@ -120,7 +159,10 @@ impl Ask {
     }
 
     pub fn grant(mut self, path: &Path, read_only: bool) -> Self {
-        self.spec.grants.push(Grant { at: path.as_os_str().as_encoded_bytes().into(), read_only });
+        self.spec.grants.push(Grant {
+            at: path.as_os_str().as_encoded_bytes().into(),
+            read_only,
+        });
         self.grants.push(path.into());
         self
     }
@@ -132,23 +174,21 @@ impl Ask {
 
     /// Starts the launcher and waits until the box is made.
     pub fn make(self) -> Result<Made, SetupError> {
-        self.make_with(|_| {})
+        self.start(launcher(), |_| {}).made()
     }
 
     pub fn make_with(self, change: impl FnOnce(&mut Command)) -> Result<Made, SetupError> {
+        self.start(launcher(), change).made()
+    }
+
+    /// Starts a launcher and tells it what to make.
+    pub fn start(self, program: &Path, change: impl FnOnce(&mut Command)) -> Started {
         let (ours, theirs) = Channel::pair().unwrap();
         ours.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut command = if root() {
-            let mut command = Command::new("setpriv");
-            command.args([format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")]);
-            command.arg("--clear-groups").arg(launcher());
-            command
-        } else {
-            Command::new(launcher())
-        };
+        let mut command = as_ordinary(program);
         command.stdin(OwnedFd::from(theirs)).stdout(Streams::null());
         change(&mut command);
-        let child = command.spawn().unwrap();
+        let launcher = command.spawn().unwrap();
         drop(command);
         let mut channel = Channel::new(ours);
         let mut fds: Vec<OwnedFd> = Vec::new();
@@ -171,43 +211,78 @@ impl Ask {
         fds.push(open_path(&self.own));
         fds.extend(self.grants.iter().map(|path| open_path(path)));
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        channel.send(&ToFence::Start(Box::new(self.spec)), &borrowed).unwrap();
-        drop(fds);
-        let (mut tun, mut terminal) = (None, None);
-        loop {
-            let Message { value, mut fds } = channel.receive::<FromFence>().unwrap();
-            match value {
-                FromFence::Tun => tun = fds.pop_front().map(File::from),
-                FromFence::Pty => terminal = fds.pop_front().map(File::from),
-                FromFence::Made { pid } => {
-                    let [pidfd, seen, processes] = <[OwnedFd; 3]>::try_from(Vec::from(fds)).unwrap();
-                    let readers = readers.try_into().ok();
-                    return Ok(Made {
-                        launcher: child,
-                        channel,
-                        pid,
-                        pidfd,
-                        seen,
-                        processes,
-                        tun,
-                        terminal,
-                        readers,
-                        own: self.own,
-                    });
-                }
-                FromFence::Failed(error) => {
-                    let mut child = child;
-                    child.wait().unwrap();
-                    return Err(error);
-                }
-                other => panic!("{other:?}"),
-            }
+        channel
+            .send(&ToFence::Start(Box::new(self.spec)), &borrowed)
+            .unwrap();
+        Started {
+            launcher,
+            channel,
+            readers,
         }
     }
 
     /// Makes the box, runs the command to its end.
     pub fn run(self) -> Outcome {
-        self.make().unwrap_or_else(|error| panic!("{error}")).go().end()
+        self.make()
+            .unwrap_or_else(|error| panic!("{error}"))
+            .go()
+            .end()
+    }
+}
+
+/// A program as whom boxes are made for.
+pub fn as_ordinary(program: &Path) -> Command {
+    if !root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("/usr/bin/setpriv");
+    command.args([format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")]);
+    command.arg("--clear-groups").arg(program);
+    command
+}
+
+/// A launcher that makes its box.
+pub struct Started {
+    pub launcher: Child,
+    pub channel: Channel,
+    readers: Vec<JoinHandle<String>>,
+}
+
+impl Started {
+    pub fn made(mut self) -> Result<Made, SetupError> {
+        let (mut tun, mut terminal) = (None, None);
+        loop {
+            let Message { value, mut fds } = self.channel.receive::<FromFence>().unwrap();
+            match value {
+                FromFence::Tun => tun = fds.pop_front().map(File::from),
+                FromFence::Pty => terminal = fds.pop_front().map(File::from),
+                FromFence::Made { pid } => {
+                    let [pidfd, _seen, processes] =
+                        <[OwnedFd; 3]>::try_from(Vec::from(fds)).unwrap();
+                    let Self {
+                        launcher,
+                        channel,
+                        readers,
+                    } = self;
+                    let readers = readers.try_into().ok();
+                    return Ok(Made {
+                        launcher,
+                        channel,
+                        pid,
+                        pidfd,
+                        processes,
+                        tun,
+                        terminal,
+                        readers,
+                    });
+                }
+                FromFence::Failed(error) => {
+                    self.launcher.wait().unwrap();
+                    return Err(error);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }
 
@@ -217,12 +292,10 @@ pub struct Made {
     pub channel: Channel,
     pub pid: i32,
     pub pidfd: OwnedFd,
-    pub seen: OwnedFd,
     pub processes: OwnedFd,
     pub tun: Option<File>,
     pub terminal: Option<File>,
     readers: Option<[JoinHandle<String>; 2]>,
-    pub own: PathBuf,
 }
 
 #[derive(Debug)]
@@ -237,7 +310,12 @@ impl Outcome {
     /// What a probe printed, which must have gone well.
     #[track_caller]
     pub fn ok(self) -> String {
-        assert_eq!((self.end, self.err.as_str()), (ChildExit::Code(0), ""), "{}", self.out);
+        assert_eq!(
+            (self.end, self.err.as_str()),
+            (ChildExit::Code(0), ""),
+            "{}",
+            self.out
+        );
         self.out
     }
 }
@@ -278,18 +356,55 @@ impl Made {
         Outcome { end, ran, out, err }
     }
 
-    /// Processes of the box, read from its own /proc.
+    /// Processes of the box that have not ended, read from its own /proc. One
+    /// that has ended stays there until its parent asks.
     pub fn left(&self) -> usize {
-        let dir = nix::dir::Dir::from_fd(self.processes.try_clone().unwrap());
-        let Ok(mut dir) = dir else { return 0 };
-        let names = dir.iter().map_while(Result::ok);
-        names.filter(|entry| entry.file_name().to_bytes().iter().all(u8::is_ascii_digit)).count()
+        let within = PathBuf::from(format!("/proc/self/fd/{}", self.processes.as_raw_fd()));
+        // A /proc whose namespace is gone cannot be read at all.
+        let Ok(entries) = std::fs::read_dir(&within) else {
+            return 0;
+        };
+        entries
+            .map_while(Result::ok)
+            .filter(|entry| alive(&entry.path()))
+            .count()
     }
 
-    /// Waits until pid 1 is gone.
+    /// Waits until pid 1 is gone, and all with it.
     pub fn gone(&self) -> bool {
-        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
         let mut polled = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
-        poll(&mut polled, PollTimeout::from(10_000_u16)).unwrap() == 1
+        let ended = poll(&mut polled, PollTimeout::from(10_000_u16)).unwrap() == 1;
+        let until = Instant::now() + PATIENCE;
+        while self.left() > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ended && self.left() == 0
     }
+}
+
+/// Processes of the machine, not ended, whose name or arguments hold a text.
+pub fn processes_with(text: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().map_while(Result::ok);
+    all.filter(|entry| {
+        let read =
+            |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let ended = read("stat")
+            .rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.starts_with(" Z"));
+        !ended && (read("comm").contains(text) || read("cmdline").contains(text))
+    })
+    .count()
+}
+
+/// Whether an entry of a /proc is a process that has not ended.
+fn alive(entry: &Path) -> bool {
+    let name = entry.file_name().unwrap_or_default().as_encoded_bytes();
+    let stat = std::fs::read_to_string(entry.join("stat")).unwrap_or_default();
+    let state = stat
+        .rsplit(')')
+        .next()
+        .map(str::trim_start)
+        .unwrap_or_default();
+    name.iter().all(u8::is_ascii_digit) && !state.is_empty() && !state.starts_with(['Z', 'X'])
 }

@@ -77,16 +77,28 @@ impl AsyncChannel {
     /// # Errors
     /// [`ChannelError::Closed`] when the other end is gone, or what failed.
     pub async fn flush(&mut self) -> Result<(), ChannelError> {
+        while !self.outbox.is_empty() {
+            self.socket.writable().await?;
+            self.try_flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what the socket takes now.
+    fn try_flush(&mut self) -> Result<(), ChannelError> {
         while let Some(front) = self.outbox.front_mut() {
             let socket = &self.socket;
-            let count = socket
-                .async_io(Interest::WRITABLE, || {
-                    let borrowed: Vec<_> = front.fds.iter().map(AsFd::as_fd).collect();
-                    let bytes = front.bytes.get(front.sent..).unwrap_or_default();
-                    sys::send(socket.as_fd(), bytes, &borrowed)
-                })
-                .await
-                .map_err(frame::closed_or)?;
+            let sent = socket.try_io(Interest::WRITABLE, || {
+                let borrowed: Vec<_> = front.fds.iter().map(AsFd::as_fd).collect();
+                let bytes = front.bytes.get(front.sent..).unwrap_or_default();
+                sys::send(socket.as_fd(), bytes, &borrowed)
+            });
+            let count = match sent {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(frame::closed_or(error)),
+            };
             front.sent += count;
             front.fds.clear();
             self.queued_bytes -= count;
@@ -110,22 +122,35 @@ impl AsyncChannel {
         self.flush().await
     }
 
-    /// Waits for one value. Cancel-safe.
+    /// Waits for one value, and sends what is queued while it waits.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// [`ChannelError::Closed`] when the other end is gone, or what failed.
     pub async fn receive<T: DeserializeOwned>(&mut self) -> Result<Message<T>, ChannelError> {
+        self.try_flush()?;
         loop {
             if let Some(message) = self.inbox.next()? {
                 return Ok(message);
             }
+            let interest = match self.outbox.is_empty() {
+                true => Interest::READABLE,
+                false => Interest::READABLE | Interest::WRITABLE,
+            };
+            let ready = self.socket.ready(interest).await?;
+            if ready.is_writable() {
+                self.try_flush()?;
+            }
+            if !ready.is_readable() {
+                continue;
+            }
             let (socket, inbox) = (&self.socket, &mut self.inbox);
-            let count = socket
-                .async_io(Interest::READABLE, || sys::receive(socket.as_fd(), inbox))
-                .await
-                .map_err(frame::closed_or)?;
-            if count == 0 {
-                return Err(ChannelError::Closed);
+            match socket.try_io(Interest::READABLE, || sys::receive(socket.as_fd(), inbox)) {
+                Ok(0) => return Err(ChannelError::Closed),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(frame::closed_or(error)),
             }
         }
     }
@@ -157,5 +182,21 @@ mod tests {
             }
         }
         assert_eq!(got, [(900_000, 0), (1, 1)]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn waiting_for_a_value_sends_what_is_queued() {
+        let (left, right) = Channel::pair().unwrap();
+        let mut left = AsyncChannel::new(left).unwrap();
+        let mut right = AsyncChannel::new(right).unwrap();
+        let big = vec![3_u8; 900_000];
+        left.queue(&big, Vec::new()).unwrap();
+        right.queue(&big, Vec::new()).unwrap();
+        let (at_left, at_right) = tokio::join!(left.receive::<Vec<u8>>(), async {
+            let got = right.receive::<Vec<u8>>().await.unwrap().value.len();
+            right.flush().await.unwrap();
+            got
+        });
+        assert_eq!((at_left.unwrap().value.len(), at_right), (big.len(), big.len()));
     }
 }

@@ -107,7 +107,6 @@ async fn attend<T, F>(
                 Some((command, fds)) => channel.queue(&command, fds),
                 None => break,
             },
-            flushed = channel.flush(), if channel.queued_bytes() > 0 => flushed,
             message = channel.receive::<F>() => match message {
                 Ok(message) => {
                     events.send(event(Some(message))).await.map_err(|_| ChannelError::Closed)

@@ -14,6 +14,9 @@ use crate::api::{API, Tell};
 /// Connections at once; a person has a few.
 const MAX_CONNECTIONS: usize = 256;
 
+/// Answers are gathered to this many bytes before they are sent.
+const GATHER: usize = 64 << 10;
+
 /// Listens. A socket file left by a node that is gone is replaced: the lock
 /// was taken before.
 ///
@@ -73,14 +76,16 @@ async fn serve(conn: ConnId, stream: UnixStream, events: &mpsc::Sender<NodeEvent
         return;
     }
     loop {
-        let idle = channel.queued_bytes() == 0;
+        let room = channel.queued_bytes() < GATHER;
         let result = tokio::select! {
-            answer = outgoing.recv(), if idle => match answer {
+            answer = outgoing.recv(), if room => match answer {
                 Some((tell, fds)) => channel.queue(&tell, fds),
                 // The loop has nothing more to say on this connection.
-                None => return,
+                None => {
+                    let _gone = channel.flush().await;
+                    return;
+                }
             },
-            flushed = channel.flush(), if !idle => flushed,
             message = channel.receive() => match message {
                 Ok(message) => {
                     let asked = NodeEvent::Asked { conn, ask: message.value, fds: message.fds };

@@ -52,7 +52,7 @@ const TICK: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// When another one runs, or the machine does not allow it.
-pub fn run(background: bool) -> Result<u8, Failure> {
+pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
     let paths = Paths::from_env().map_err(|error| Failure::host(error.to_string()))?;
     paths.create().map_err(|error| Failure::host(error.to_string()))?;
     if background {
@@ -66,13 +66,36 @@ pub fn run(background: bool) -> Result<u8, Failure> {
         Err(error) => return Err(Failure::host(error.to_string())),
     };
     confine_self()?;
+    let name = device_name(&paths, said_name)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(8)
         .enable_all()
         .build()
         .map_err(|error| Failure::host(format!("runtime: {error}")))?;
-    runtime.block_on(serve(paths, background))
+    runtime.block_on(serve(paths, background, name))
+}
+
+/// What this device calls itself: as said now, as said before, or its host name.
+fn device_name(paths: &Paths, said: Option<String>) -> Result<String, Failure> {
+    let path = paths.state.join("device.name");
+    let clean = |name: &str| name.trim().chars().take(fold::MAX_NAME).collect::<String>();
+    if let Some(name) = said.as_deref().map(clean) {
+        if name.is_empty() {
+            return Err(Failure::usage("--device-name: empty"));
+        }
+        std::fs::write(&path, &name)
+            .map_err(|error| Failure::host(format!("{}: {error}", path.display())))?;
+        return Ok(name);
+    }
+    if let Ok(kept) = std::fs::read_to_string(&path)
+        && !clean(&kept).is_empty()
+    {
+        return Ok(clean(&kept));
+    }
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let name = clean(&host.to_string_lossy());
+    Ok(if name.is_empty() { "device".to_owned() } else { name })
 }
 
 /// No other process of the user may read this one's memory, and no core dump
@@ -84,12 +107,14 @@ fn confine_self() -> Result<(), Failure> {
     nix::sys::resource::setrlimit(core, 1, 1).map_err(fault)
 }
 
-async fn serve(paths: Paths, background: bool) -> Result<u8, Failure> {
+async fn serve(paths: Paths, background: bool, name: String) -> Result<u8, Failure> {
     let socket = paths.socket().map_err(|error| Failure::host(error.to_string()))?;
     let (events, mut incoming) = mpsc::channel(EVENTS);
     let opened = store::open(&paths)?;
     let mut store_tells = opened.tells;
-    let mut node = Node::new(paths, events.clone(), opened.asks, opened.keys, opened.name);
+    let mut node = Node::new(paths, events.clone(), opened.asks, opened.keys, name);
+    node.incarnation = opened.incarnation;
+    node.devices.begin(opened.heads, opened.members);
     node.recover(opened.history, opened.account)?;
     let listener = control::listen(&socket)
         .map_err(|error| Failure::host(format!("{}: {error}", socket.display())))?;
@@ -152,6 +177,7 @@ struct Node {
     in_flight: usize,
     keys: Arc<DeviceKeys>,
     this: DeviceId,
+    incarnation: bailey_model::Incarnation,
     name: String,
     account: Option<bailey_model::AccountId>,
     fold: Fold,
@@ -181,6 +207,7 @@ impl Node {
     ) -> Self {
         Self {
             this: keys.id(),
+            incarnation: bailey_model::Incarnation([0; 16]),
             paths,
             events,
             asks,
@@ -239,6 +266,9 @@ impl Node {
         }
         prepare::remove_unnamed(&self.paths);
         if self.account.is_some() {
+            if self.fold.device_name(self.this) != self.name {
+                self.name_self();
+            }
             self.start_sync()?;
             self.answer_requests();
         }
@@ -275,6 +305,9 @@ impl Node {
                 eprintln!("envelope of {} not taken: {why}", crate::rows::short(&chain.writer));
                 self.devices.not_ingested(peer, chain, failure);
             }
+            StoreTell::Range { peer, chain, from_seq, envelopes } => {
+                self.devices.range(peer, chain, from_seq, envelopes);
+            }
             StoreTell::Account(result) => self.on_account(result),
             StoreTell::Offered { conn, offer } => self.on_offered(conn, offer),
             StoreTell::Added { conn, added } => self.on_added(conn, added),
@@ -303,7 +336,7 @@ impl Node {
             Tag::Request(conn) => self.on_request_written(conn, entry),
         }
         if let Event::Receipt(receipt) = &entry.event {
-            self.on_receipt(receipt);
+            self.on_receipt(receipt, self.this);
         }
     }
 

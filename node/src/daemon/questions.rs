@@ -94,7 +94,7 @@ impl Node {
             return self.go_on(conn, later);
         }
         if self.waiting_account.is_empty() {
-            self.ask_store(StoreAsk::CreateAccount);
+            self.ask_store(StoreAsk::CreateAccount { name: self.name.clone() });
         }
         self.waiting_account.push((conn, later));
         Ok(())
@@ -113,7 +113,6 @@ impl Node {
         let failure = match result {
             Ok(account) => {
                 self.account = Some(account);
-                self.name_self();
                 None
             }
             Err(why) => Some(Failure::host(format!("no account could be made: {why}"))),
@@ -352,7 +351,12 @@ impl Node {
     }
 
     /// A receipt for a command line that waits here.
-    pub(super) fn on_receipt(&mut self, receipt: &Receipt) {
+    pub(super) fn on_receipt(&mut self, receipt: &Receipt, from: DeviceId) {
+        let asked = self.fold.request(receipt.request).map(|state| state.request.node);
+        // Only the node that was asked can answer.
+        if asked != Some(from) {
+            return;
+        }
         if let Some(conn) = self.requests.remove(&receipt.request) {
             self.finish(conn, Tell::StopDone { outcome: receipt.outcome.clone() });
         }

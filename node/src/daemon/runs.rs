@@ -235,7 +235,7 @@ impl Node {
         }
     }
 
-    fn close_if_over(&mut self, id: RunId) {
+    pub(super) fn close_if_over(&mut self, id: RunId) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.is_over()) else { return };
         run.phase = Phase::Closing;
         run.processes_left = run.count_processes();

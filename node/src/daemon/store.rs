@@ -13,7 +13,7 @@ use bailey_docs_store::{
     AddOffer, ChainId, Checkpointer, DeviceKeys, DevicePublic, DocId, Head, IngestError, OsEntropy,
     Reader, Role, Store, Urgency, load_or_create_device_keys,
 };
-use bailey_model::{AccountId, DeviceId, Entry, Event};
+use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;
 use tokio::sync::mpsc;
 
@@ -34,6 +34,8 @@ const DURABLE_EVERY: Duration = Duration::from_millis(250);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 /// Longest sleep of the thread; it then looks at what is due.
 const NAP: Duration = Duration::from_secs(60);
+/// Most envelopes in one answer to a peer.
+const MAX_RANGE: usize = 2048;
 /// Most envelopes of the account's document in a welcome.
 const MAX_WELCOME: usize = 4096;
 /// Most bytes of them.
@@ -46,6 +48,8 @@ pub(crate) enum StoreAsk {
     Append { doc: DocId, event: Event, urgency: Urgency, tag: Tag },
     /// Take an envelope of another device.
     Ingest { peer: DeviceId, chain: ChainId, bytes: Vec<u8> },
+    /// Read envelopes for a peer.
+    Range { peer: DeviceId, chain: ChainId, from_seq: u64, max_bytes: u32 },
     /// Make an account of this device alone.
     CreateAccount { name: String },
     /// Offer to add a device.
@@ -84,6 +88,8 @@ pub(crate) enum StoreTell {
     Ingested { peer: DeviceId, chain: ChainId, seq: u64, opened: Vec<(DocId, DeviceId, Entry)> },
     /// An envelope was not taken.
     NotIngested { peer: DeviceId, chain: ChainId, failure: IngestFailure, why: String },
+    /// Envelopes for a peer.
+    Range { peer: DeviceId, chain: ChainId, from_seq: u64, envelopes: Vec<Vec<u8>> },
     /// There is an account, or it could not be made.
     Account(Result<AccountId, String>),
     /// An offer, or why there is none.
@@ -111,6 +117,7 @@ pub(crate) struct Opened {
     pub(crate) tells: mpsc::Receiver<StoreTell>,
     pub(crate) keys: Arc<DeviceKeys>,
     pub(crate) account: Option<AccountId>,
+    pub(crate) incarnation: Incarnation,
     /// Entries of the documents that the node folds.
     pub(crate) history: Vec<(DocId, DeviceId, Entry)>,
     pub(crate) heads: Vec<Head>,
@@ -125,7 +132,7 @@ pub(crate) fn open(paths: &Paths) -> Result<Opened, Failure> {
     let store = Store::open(&paths.state, keys.clone(), clock::now(), Box::new(OsEntropy))
         .map_err(|error| host(&error))?;
     let keys = Arc::new(keys);
-    let account = store.account();
+    let (account, incarnation) = (store.account(), store.incarnation());
     let (heads, members) = (store.heads(), members(&store));
     let mut history = Vec::new();
     if account.is_some() {
@@ -142,7 +149,7 @@ pub(crate) fn open(paths: &Paths) -> Result<Opened, Failure> {
         .spawn(move || Thread::new(store, outgoing).serve(&incoming))
         .map_err(|error| host(&error))?;
     checkpoint(paths).map_err(|error| host(&error))?;
-    Ok(Opened { asks, tells, keys, account, history, heads, members })
+    Ok(Opened { asks, tells, keys, account, incarnation, history, heads, members })
 }
 
 /// Moves the write-ahead log into the database beside the writer, which then
@@ -352,6 +359,15 @@ impl Thread {
                     StoreTell::NotIngested { peer, chain, failure: failure(&error), why: error.to_string() }
                 }
             },
+            StoreAsk::Range { peer, chain, from_seq, max_bytes } => {
+                let bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+                let found = self.store.range(&chain, from_seq, MAX_RANGE, bytes);
+                let envelopes = found.unwrap_or_else(|error| {
+                    eprintln!("store: {error}");
+                    Vec::new()
+                });
+                StoreTell::Range { peer, chain, from_seq, envelopes }
+            }
             StoreAsk::CreateAccount { name } => {
                 let made = self.store.create_account(&name, now);
                 StoreTell::Account(made.map_err(|error| error.to_string()))

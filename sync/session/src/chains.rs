@@ -340,7 +340,7 @@ impl Chains {
     }
 
     /// The store has the chain up to `seq`.
-    pub(crate) fn ingested(&mut self, now: Duration, chain: Chain, seq: u64, claims: &mut Claims) {
+    pub(crate) fn have_now(&mut self, chain: Chain, seq: u64) {
         let Some(state) = self.map.get_mut(&chain) else { return };
         if state.have.is_none_or(|have| seq > have) {
             state.have = Some(seq);
@@ -349,8 +349,13 @@ impl Chains {
                 self.wake_waiting();
             }
         }
-        self.judged(now, chain, None, claims);
         self.refresh(chain);
+    }
+
+    /// The store has the chain up to `seq`, by an envelope of this session.
+    pub(crate) fn ingested(&mut self, now: Duration, chain: Chain, seq: u64, claims: &mut Claims) {
+        self.have_now(chain, seq);
+        self.judged(now, chain, None, claims);
     }
 
     /// The store refused one envelope of the chain.

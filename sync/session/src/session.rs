@@ -443,6 +443,13 @@ impl Session {
         self.after();
     }
 
+    /// The store has the chain up to `seq`, by another session. Not told to the
+    /// peer before [`Session::handle_local_heads`] names the hash.
+    pub fn handle_have(&mut self, chain: ChainId, seq: u64) {
+        self.chains.have_now(chain.into(), seq);
+        self.after();
+    }
+
     /// The store did not take an envelope of this session.
     pub fn handle_ingest_failed(
         &mut self,

@@ -55,12 +55,12 @@ fn derivation_is_that_of_rfc_5869() {
     let salt = hex::<13>("000102030405060708090a0b0c");
     let info = hex::<10>("f0f1f2f3f4f5f6f7f8f9");
     let mut out = [0; 42];
-    Hkdf::<Sha256>::new(Some(&salt), &secret).expand(&info, &mut out).unwrap();
+    Hkdf::<Sha256>::new(Some(&salt), &secret)
+        .expand(&info, &mut out)
+        .unwrap();
     assert_eq!(
         out,
-        hex(
-            "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
-        )
+        hex("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865")
     );
 }
 
@@ -71,27 +71,47 @@ fn keys_that_anybody_could_use_are_refused() {
     // Low-order and non-canonical u coordinates (RFC 7748 §6.1).
     let mut low_order = vec![[0; 32], [0; 32]];
     low_order[1][0] = 1;
-    low_order.push(hex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"));
-    low_order.push(hex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"));
-    low_order.push(hex("ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"));
-    low_order.push(hex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"));
+    low_order.push(hex(
+        "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    ));
+    low_order.push(hex(
+        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    ));
+    low_order.push(hex(
+        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    ));
+    low_order.push(hex(
+        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    ));
     let mut second_encoding = good.x25519;
     second_encoding[31] |= 0x80;
     low_order.push(second_encoding);
     for x25519 in low_order {
-        assert_eq!(DevicePublic { x25519, ..good }.check(), Err(WeakKey::X25519), "{x25519:02x?}");
+        assert_eq!(
+            DevicePublic { x25519, ..good }.check(),
+            Err(WeakKey::X25519),
+            "{x25519:02x?}"
+        );
     }
     // The neutral element, a point of order 8, and no point at all.
     let mut neutral = [0; 32];
     neutral[0] = 1;
     let order_8 = hex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a");
-    let mut second_neutral = hex("eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f");
+    let mut second_neutral =
+        hex("eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f");
     for ed25519 in [neutral, order_8, second_neutral, [2; 32]] {
-        assert_eq!(DevicePublic { ed25519, ..good }.check(), Err(WeakKey::Ed25519));
+        assert_eq!(
+            DevicePublic { ed25519, ..good }.check(),
+            Err(WeakKey::Ed25519)
+        );
     }
     second_neutral[31] = 0xff;
     assert_eq!(
-        DevicePublic { ed25519: second_neutral, ..good }.check(),
+        DevicePublic {
+            ed25519: second_neutral,
+            ..good
+        }
+        .check(),
         Err(WeakKey::Ed25519)
     );
 }
@@ -99,8 +119,15 @@ fn keys_that_anybody_could_use_are_refused() {
 #[test]
 fn secrets_are_not_shown() {
     let keys = DeviceKeys::generate([0xa5; 64]);
-    let shown = format!("{keys:?} {:?} {:?}", EpochKey::generate([0xa5; 32]), RecoverySeed([0xa5; 32]));
-    assert!(!shown.contains("a5a5a5") && !shown.contains("165, 165"), "{shown}");
+    let shown = format!(
+        "{keys:?} {:?} {:?}",
+        EpochKey::generate([0xa5; 32]),
+        RecoverySeed([0xa5; 32])
+    );
+    assert!(
+        !shown.contains("a5a5a5") && !shown.contains("165, 165"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -11,8 +11,16 @@ fn writer() -> DeviceKeys {
 fn fields(doc: DocId) -> Fields {
     Fields {
         account: AccountId([2; 32]),
-        chain: ChainId { doc, writer: writer().id(), incarnation: Incarnation([3; 16]) },
-        kind: if doc.is_plain() { Kind::Record } else { Kind::Tail },
+        chain: ChainId {
+            doc,
+            writer: writer().id(),
+            incarnation: Incarnation([3; 16]),
+        },
+        kind: if doc.is_plain() {
+            Kind::Record
+        } else {
+            Kind::Tail
+        },
         segment: 1,
         seq: 1,
         prev: Hash::NONE,
@@ -59,7 +67,10 @@ fn what_is_sealed_opens_with_its_key_only() {
     let envelope = sealed(b"an entry");
     let verified = verify(&envelope.bytes, &writer().public()).unwrap();
     assert_eq!(verified.hash, envelope.hash);
-    assert_eq!(verified.open(&segment_key()).unwrap().as_slice(), b"an entry");
+    assert_eq!(
+        verified.open(&segment_key()).unwrap().as_slice(),
+        b"an entry"
+    );
     assert_eq!(verified.plain(), Err(OpenError::Suite));
     for other in [
         EpochKey::generate([5; 32]).segment_key(DOC, 2),
@@ -95,8 +106,17 @@ fn any_flipped_bit_is_refused() {
 fn an_envelope_of_another_writer_is_refused() {
     let envelope = sealed(b"x");
     let other = DeviceKeys::generate([11; 64]).public();
-    assert!(matches!(verify(&envelope.bytes, &other), Err(VerifyError::Writer { .. })));
-    let claimed = Fields { chain: ChainId { writer: other.id(), ..fields(DOC).chain }, ..fields(DOC) };
+    assert!(matches!(
+        verify(&envelope.bytes, &other),
+        Err(VerifyError::Writer { .. })
+    ));
+    let claimed = Fields {
+        chain: ChainId {
+            writer: other.id(),
+            ..fields(DOC).chain
+        },
+        ..fields(DOC)
+    };
     assert_eq!(
         seal(&writer(), claimed, 7, &segment_key(), b"x", [6; 24]),
         Err(SealError::Field("writer"))
@@ -127,13 +147,31 @@ fn the_largest_plaintext_fits_and_one_more_byte_does_not() {
         .unwrap();
     let largest = usize::try_from(largest).unwrap();
     assert!(sealed(&vec![1; largest]).bytes.len() <= MAX_ENVELOPE);
-    let over = seal(&writer(), fields(DOC), 7, &segment_key(), &vec![1; largest + 1], [6; 24]);
+    let over = seal(
+        &writer(),
+        fields(DOC),
+        7,
+        &segment_key(),
+        &vec![1; largest + 1],
+        [6; 24],
+    );
     assert_eq!(over, Err(SealError::TooLarge(largest + 1)));
 }
 
 #[test]
 fn padding_adds_at_most_an_eighth_and_hides_the_last_bits() {
-    for len in [0, 1, 63, 64, 65, 100, 1000, 4096, 100_000, MAX_PLAINTEXT.try_into().unwrap()] {
+    for len in [
+        0,
+        1,
+        63,
+        64,
+        65,
+        100,
+        1000,
+        4096,
+        100_000,
+        MAX_PLAINTEXT.try_into().unwrap(),
+    ] {
         let padded = padded_len(len);
         assert!(padded >= len.max(64));
         assert!(padded <= 64 || padded - len <= len / 8, "{len} -> {padded}");
@@ -146,11 +184,17 @@ fn padding_adds_at_most_an_eighth_and_hides_the_last_bits() {
 fn a_journal_row_opens_in_its_own_place_only() {
     let row = seal_row(&segment_key(), 5, b"entry", [1; 24]).unwrap();
     assert_eq!(row.len(), 24 + 5 + TAG_LEN);
-    assert_eq!(open_row(&segment_key(), 5, &row).unwrap().as_slice(), b"entry");
+    assert_eq!(
+        open_row(&segment_key(), 5, &row).unwrap().as_slice(),
+        b"entry"
+    );
     assert_eq!(open_row(&segment_key(), 6, &row), Err(OpenError::Forged));
     let other = EpochKey::generate([5; 32]).segment_key(DOC, 2);
     assert_eq!(open_row(&other, 5, &row), Err(OpenError::Forged));
-    assert_eq!(open_row(&segment_key(), 5, &row[..23]), Err(OpenError::Forged));
+    assert_eq!(
+        open_row(&segment_key(), 5, &row[..23]),
+        Err(OpenError::Forged)
+    );
 }
 
 #[test]

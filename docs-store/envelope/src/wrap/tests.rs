@@ -15,10 +15,12 @@ fn wrapping_is_that_of_rfc_9180() {
     let info = hex("4f6465206f6e2061204772656369616e2055726e");
     let aad = hex("436f756e742d30");
     let plain = hex("4265617574792069732074727574682c20747275746820626561757479");
-    let entropy =
-        hex("909a9b35d3dc4713a5e72a4da274b55d3d3821a37e5d099e74a647db583a904b").try_into().unwrap();
-    let recipient =
-        hex("4310ee97d88cc1f088a5576c77ab0cf5c3ac797f3d95139c6c84b5429c59662a").try_into().unwrap();
+    let entropy = hex("909a9b35d3dc4713a5e72a4da274b55d3d3821a37e5d099e74a647db583a904b")
+        .try_into()
+        .unwrap();
+    let recipient = hex("4310ee97d88cc1f088a5576c77ab0cf5c3ac797f3d95139c6c84b5429c59662a")
+        .try_into()
+        .unwrap();
     let (enc, sealed) = seal_to(&recipient, &info, &plain, &aad, entropy).unwrap();
     assert_eq!(
         enc.to_vec(),
@@ -50,28 +52,55 @@ fn a_wrap_opens_for_its_device_and_place_only() {
         membership: b"heads",
     };
     let wrapped = wrap(&key, &context, &device.public(), [6; 32]).unwrap();
-    assert_eq!(unwrap(&wrapped, &context, &device, key.id()).unwrap().id(), key.id());
+    assert_eq!(
+        unwrap(&wrapped, &context, &device, key.id()).unwrap().id(),
+        key.id()
+    );
     assert_eq!(
         unwrap(&wrapped, &context, &device, KeyId([9; 32])).unwrap_err(),
         UnwrapError::KeyId
     );
     let other = DeviceKeys::generate([7; 64]);
-    assert_eq!(unwrap(&wrapped, &context, &other, key.id()).unwrap_err(), UnwrapError::Forged);
+    assert_eq!(
+        unwrap(&wrapped, &context, &other, key.id()).unwrap_err(),
+        UnwrapError::Forged
+    );
     let moved = [
-        WrapContext { account: AccountId([8; 32]), ..context },
-        WrapContext { writer: DeviceId([8; 32]), ..context },
-        WrapContext { epoch: 6, ..context },
-        WrapContext { recipient: other.id(), ..context },
-        WrapContext { membership: b"older heads", ..context },
+        WrapContext {
+            account: AccountId([8; 32]),
+            ..context
+        },
+        WrapContext {
+            writer: DeviceId([8; 32]),
+            ..context
+        },
+        WrapContext {
+            epoch: 6,
+            ..context
+        },
+        WrapContext {
+            recipient: other.id(),
+            ..context
+        },
+        WrapContext {
+            membership: b"older heads",
+            ..context
+        },
     ];
     for context in moved {
-        assert_eq!(unwrap(&wrapped, &context, &device, key.id()).unwrap_err(), UnwrapError::Forged);
+        assert_eq!(
+            unwrap(&wrapped, &context, &device, key.id()).unwrap_err(),
+            UnwrapError::Forged
+        );
     }
 }
 
 #[test]
 fn nothing_is_wrapped_to_a_weak_key() {
-    let weak = DevicePublic { x25519: [0; 32], ..DeviceKeys::generate([1; 64]).public() };
+    let weak = DevicePublic {
+        x25519: [0; 32],
+        ..DeviceKeys::generate([1; 64]).public()
+    };
     let context = WrapContext {
         account: AccountId([3; 32]),
         writer: DeviceId([4; 32]),

@@ -9,7 +9,12 @@ fn device(no: u8) -> DevicePublic {
 }
 
 fn genesis() -> Genesis {
-    Genesis { recovery: device(200), first: device(1), window_days: 30, salt: [0; 16] }
+    Genesis {
+        recovery: device(200),
+        first: device(1),
+        window_days: 30,
+        salt: [0; 16],
+    }
 }
 
 fn account() -> AccountId {
@@ -34,19 +39,31 @@ fn add(no: u8, signer: u8, parents: &[u8], new: u8, role: Role) -> Node {
         hash: hash(no),
         signer: device(signer).id(),
         parents: parents.iter().map(|no| hash(*no)).collect(),
-        act: Act::Add { device: device(new), role },
+        act: Act::Add {
+            device: device(new),
+            role,
+        },
     }
 }
 
 fn roles(nodes: &[Node]) -> Vec<(u8, Role)> {
     let members = members_of(account(), nodes);
-    (1..=10).filter_map(|no| Some((no, members.get(&device(no).id())?.role))).collect()
+    (1..=10)
+        .filter_map(|no| Some((no, members.get(&device(no).id())?.role)))
+        .collect()
 }
 
 #[test]
 fn the_first_device_is_full_and_adds_others() {
-    let nodes = [begin(), add(2, 1, &[1], 2, Role::Watch), add(3, 1, &[2], 3, Role::Full)];
-    assert_eq!(roles(&nodes), [(1, Role::Full), (2, Role::Watch), (3, Role::Full)]);
+    let nodes = [
+        begin(),
+        add(2, 1, &[1], 2, Role::Watch),
+        add(3, 1, &[2], 3, Role::Full),
+    ];
+    assert_eq!(
+        roles(&nodes),
+        [(1, Role::Full), (2, Role::Watch), (3, Role::Full)]
+    );
     let members = members_of(account(), &nodes);
     assert_eq!(members.recovery(), Some(&device(200)));
     assert_eq!(members.window_days(), 30);
@@ -55,7 +72,11 @@ fn the_first_device_is_full_and_adds_others() {
 #[test]
 fn only_a_full_member_adds() {
     for role in [Role::Runs, Role::Watch, Role::Stop] {
-        let nodes = [begin(), add(2, 1, &[1], 2, role), add(3, 2, &[2], 3, Role::Watch)];
+        let nodes = [
+            begin(),
+            add(2, 1, &[1], 2, role),
+            add(3, 2, &[2], 3, Role::Watch),
+        ];
         assert_eq!(roles(&nodes), [(1, Role::Full), (2, role)]);
     }
 }
@@ -63,7 +84,11 @@ fn only_a_full_member_adds() {
 #[test]
 fn a_member_is_one_only_from_what_its_own_record_had_seen() {
     // Device 2 is added, but its own record does not rest on that.
-    let nodes = [begin(), add(2, 1, &[1], 2, Role::Full), add(3, 2, &[1], 3, Role::Full)];
+    let nodes = [
+        begin(),
+        add(2, 1, &[1], 2, Role::Full),
+        add(3, 2, &[1], 3, Role::Full),
+    ];
     assert_eq!(roles(&nodes), [(1, Role::Full), (2, Role::Full)]);
 }
 
@@ -72,7 +97,11 @@ fn a_record_whose_past_is_missing_does_not_count() {
     let nodes = [begin(), add(3, 1, &[2], 3, Role::Full)];
     assert_eq!(roles(&nodes), [(1, Role::Full)]);
     // A record that names itself or a circle is never judged.
-    let nodes = [begin(), add(3, 1, &[3], 3, Role::Full), add(4, 1, &[5], 4, Role::Full)];
+    let nodes = [
+        begin(),
+        add(3, 1, &[3], 3, Role::Full),
+        add(4, 1, &[5], 4, Role::Full),
+    ];
     assert_eq!(roles(&nodes), [(1, Role::Full)]);
 }
 
@@ -80,21 +109,38 @@ fn a_record_whose_past_is_missing_does_not_count() {
 fn a_stranger_adds_nobody_and_another_genesis_begins_nothing() {
     let nodes = [begin(), add(2, 9, &[1], 9, Role::Full)];
     assert_eq!(roles(&nodes), [(1, Role::Full)]);
-    let other = Genesis { first: device(9), ..genesis() };
-    let other = Node { hash: hash(7), signer: device(9).id(), act: Act::Genesis(other), ..begin() };
+    let other = Genesis {
+        first: device(9),
+        ..genesis()
+    };
+    let other = Node {
+        hash: hash(7),
+        signer: device(9).id(),
+        act: Act::Genesis(other),
+        ..begin()
+    };
     assert_eq!(roles(&[begin(), other]), [(1, Role::Full)]);
 }
 
 #[test]
 fn two_adds_of_one_device_leave_it_the_weaker_role() {
-    let nodes = [begin(), add(2, 1, &[1], 2, Role::Full), add(3, 1, &[1], 2, Role::Stop)];
+    let nodes = [
+        begin(),
+        add(2, 1, &[1], 2, Role::Full),
+        add(3, 1, &[1], 2, Role::Stop),
+    ];
     assert_eq!(roles(&nodes), [(1, Role::Full), (2, Role::Stop)]);
 }
 
 #[test]
 fn the_order_in_which_records_come_does_not_matter() {
     let role = prop_oneof![Just(Role::Watch), Just(Role::Stop), Just(Role::Full)];
-    let record = (1..6_u8, proptest::collection::vec(any::<prop::sample::Index>(), 1..3), 2..8_u8, role);
+    let record = (
+        1..6_u8,
+        proptest::collection::vec(any::<prop::sample::Index>(), 1..3),
+        2..8_u8,
+        role,
+    );
     let history = proptest::collection::vec(record, 1..24);
     proptest!(|(history in history, seed in any::<u64>())| {
         let mut nodes = vec![begin()];

@@ -20,17 +20,32 @@ fn spec() -> BoxSpec {
 fn facts() -> HostFacts {
     HostFacts {
         entries: vec![
-            HostEntry { path: "/usr", kind: EntryKind::Dir },
-            HostEntry { path: "/bin", kind: EntryKind::Symlink(b"usr/bin".to_vec()) },
-            HostEntry { path: "/etc/ld.so.cache", kind: EntryKind::File },
-            HostEntry { path: "/etc/fonts", kind: EntryKind::Other },
+            HostEntry {
+                path: "/usr",
+                kind: EntryKind::Dir,
+            },
+            HostEntry {
+                path: "/bin",
+                kind: EntryKind::Symlink(b"usr/bin".to_vec()),
+            },
+            HostEntry {
+                path: "/etc/ld.so.cache",
+                kind: EntryKind::File,
+            },
+            HostEntry {
+                path: "/etc/fonts",
+                kind: EntryKind::Other,
+            },
         ],
         grants: Vec::new(),
         ipv6: true,
     }
 }
 
-fn granted(grants: &[(&str, bool, EntryKind, &[(&str, EntryKind)])]) -> (BoxSpec, HostFacts) {
+/// Path, read-only, kind, guarded names in it.
+type Asked<'a> = (&'a str, bool, EntryKind, &'a [(&'a str, EntryKind)]);
+
+fn granted(grants: &[Asked<'_>]) -> (BoxSpec, HostFacts) {
     let (mut spec, mut facts) = (spec(), facts());
     for (at, read_only, kind, inside) in grants {
         let at = at.as_bytes().to_vec();
@@ -41,8 +56,14 @@ fn granted(grants: &[(&str, bool, EntryKind, &[(&str, EntryKind)])]) -> (BoxSpec
                 Some((name, guard, kind.clone()))
             })
             .collect();
-        spec.grants.push(Grant { at, read_only: *read_only });
-        facts.grants.push(GrantFacts { kind: kind.clone(), guarded });
+        spec.grants.push(Grant {
+            at,
+            read_only: *read_only,
+        });
+        facts.grants.push(GrantFacts {
+            kind: kind.clone(),
+            guarded,
+        });
     }
     (spec, facts)
 }
@@ -104,9 +125,18 @@ fn nothing_is_planned_for_what_cannot_be_a_box() {
     };
     assert_eq!(broken(|s| s.uid = 0), PlanError::Root);
     assert_eq!(broken(|s| s.command.clear()), PlanError::Command);
-    assert_eq!(broken(|s| s.command = vec![b"a\0b".to_vec()]), PlanError::Command);
-    assert_eq!(broken(|s| s.env = vec![(b"A=B".to_vec(), vec![])]), PlanError::Environment);
-    assert_eq!(broken(|s| s.hostname = "a.b".into()), PlanError::HostName("a.b".into()));
+    assert_eq!(
+        broken(|s| s.command = vec![b"a\0b".to_vec()]),
+        PlanError::Command
+    );
+    assert_eq!(
+        broken(|s| s.env = vec![(b"A=B".to_vec(), vec![])]),
+        PlanError::Environment
+    );
+    assert_eq!(
+        broken(|s| s.hostname = "a.b".into()),
+        PlanError::HostName("a.b".into())
+    );
     for path in ["", "x", "/a/../b", "/a//b", "/a/", "/."] {
         let mut spec = spec();
         spec.cwd = path.into();
@@ -116,18 +146,33 @@ fn nothing_is_planned_for_what_cannot_be_a_box() {
         let (spec, facts) = granted(&[(path, true, EntryKind::Dir, &[])]);
         assert_eq!(plan(&spec, &facts), Err(PlanError::Reserved(path.into())));
     }
-    let (spec, facts) =
-        granted(&[("/a", true, EntryKind::Dir, &[]), ("/a", false, EntryKind::Dir, &[])]);
+    let (spec, facts) = granted(&[
+        ("/a", true, EntryKind::Dir, &[]),
+        ("/a", false, EntryKind::Dir, &[]),
+    ]);
     assert_eq!(plan(&spec, &facts), Err(PlanError::Twice(b"/a".to_vec())));
     let (spec, facts) = granted(&[("/a", true, EntryKind::Other, &[])]);
-    assert_eq!(plan(&spec, &facts), Err(PlanError::NotGrantable(b"/a".to_vec())));
+    assert_eq!(
+        plan(&spec, &facts),
+        Err(PlanError::NotGrantable(b"/a".to_vec()))
+    );
 }
 
 #[test]
 fn what_others_run_or_trust_is_never_writable_by_name() {
-    for path in ["/h/.ssh", "/h/.ssh/config", "/h/.config/systemd/user", "/h/.config/autostart/x", "/h/.bashrc"] {
+    for path in [
+        "/h/.ssh",
+        "/h/.ssh/config",
+        "/h/.config/systemd/user",
+        "/h/.config/autostart/x",
+        "/h/.bashrc",
+    ] {
         let (spec, facts) = granted(&[(path, false, EntryKind::Dir, &[])]);
-        assert_eq!(plan(&spec, &facts), Err(PlanError::NeverWritable(path.into())), "{path}");
+        assert_eq!(
+            plan(&spec, &facts),
+            Err(PlanError::NeverWritable(path.into())),
+            "{path}"
+        );
         let (spec, facts) = granted(&[(path, true, EntryKind::Dir, &[])]);
         assert!(plan(&spec, &facts).is_ok(), "{path}");
     }
@@ -160,8 +205,18 @@ fn what_cannot_be_covered_is_refused() {
         EntryKind::Dir,
         &[(".git", EntryKind::Dir), (".git/config", EntryKind::File)],
     )]);
-    assert_eq!(plan(&spec, &facts), Err(PlanError::NothingToCover(b"/p/.git/hooks".to_vec())));
-    let (spec, facts) =
-        granted(&[("/p", false, EntryKind::Dir, &[(".ssh", EntryKind::Symlink(b"x".to_vec()))])]);
-    assert_eq!(plan(&spec, &facts), Err(PlanError::GuardedLink(b"/p/.ssh".to_vec())));
+    assert_eq!(
+        plan(&spec, &facts),
+        Err(PlanError::NothingToCover(b"/p/.git/hooks".to_vec()))
+    );
+    let (spec, facts) = granted(&[(
+        "/p",
+        false,
+        EntryKind::Dir,
+        &[(".ssh", EntryKind::Symlink(b"x".to_vec()))],
+    )]);
+    assert_eq!(
+        plan(&spec, &facts),
+        Err(PlanError::GuardedLink(b"/p/.ssh".to_vec()))
+    );
 }

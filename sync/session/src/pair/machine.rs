@@ -110,7 +110,7 @@ pub enum PairFailure {
 
 /// A step was asked for that is not the next one, or does not fit in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this is not the next step of the pairing")]
+#[error("this is not the next step of the pairing, or too long for it")]
 pub struct WrongStep;
 
 #[derive(Debug)]

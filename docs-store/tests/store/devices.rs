@@ -1,12 +1,10 @@
 //! Two and three devices: what one writes the others read, and nothing else.
 
-mod common;
-
+use crate::common::*;
 use bailey_docs_store::{
     AccountError, AppendError, DocId, IngestError, Outcome, Reader, Role, Store, Urgency,
 };
 use bailey_model::{BoxId, DeviceId, Event};
-use common::*;
 
 /// Two devices of one account; the first has written before the second came.
 fn two() -> (TempDir, Store, TempDir, Store) {
@@ -56,7 +54,10 @@ fn ingesting_says_what_was_opened() {
     b.seal_all(NOW).unwrap();
     let (taken, _) = sync(&b, &mut a, NOW);
     let opened: Vec<_> = taken.iter().flat_map(|ingested| &ingested.opened).collect();
-    let request = opened.iter().find(|opened| opened.chain.doc == DocId::Requests).unwrap();
+    let request = opened
+        .iter()
+        .find(|opened| opened.chain.doc == DocId::Requests)
+        .unwrap();
     assert_eq!(request.chain.writer, keys(2).id());
     assert!(matches!(&request.entries[0].event, Event::Gap(gap) if gap.reason == "stop it"));
 }
@@ -73,7 +74,10 @@ fn envelopes_of_one_device_reach_a_third_through_another_byte_for_byte() {
     assert!(sync(&b, &mut a, NOW).1.is_empty());
     let (_, errors) = sync(&a, &mut c, NOW);
     assert!(errors.is_empty(), "{errors:?}");
-    let head = b.heads().into_iter().find(|h| h.chain.doc == BOX && h.chain.writer == keys(2).id());
+    let head = b
+        .heads()
+        .into_iter()
+        .find(|h| h.chain.doc == BOX && h.chain.writer == keys(2).id());
     let chain = head.unwrap().chain;
     assert_eq!(
         c.range(&chain, 1, 9, usize::MAX).unwrap(),
@@ -94,8 +98,15 @@ fn a_device_added_later_reads_what_others_wrote_before() {
     assert!(sync(&b, &mut a, NOW).1.is_empty());
     let (taken, errors) = sync(&a, &mut c, NOW);
     assert!(errors.is_empty(), "{errors:?}");
-    assert!(taken.iter().any(|ingested| ingested.outcome == Outcome::Waiting));
-    let reading = Reader::open(dir_c.path(), keys(3)).unwrap().read(BOX, None).unwrap();
+    assert!(
+        taken
+            .iter()
+            .any(|ingested| ingested.outcome == Outcome::Waiting)
+    );
+    let reading = Reader::open(dir_c.path(), keys(3))
+        .unwrap()
+        .read(BOX, None)
+        .unwrap();
     assert_eq!(reading.waiting.len(), 1);
     // B hears of C and wraps its keys to it; they open what waited.
     let (taken, _) = sync(&a, &mut b, NOW);
@@ -103,7 +114,11 @@ fn a_device_added_later_reads_what_others_wrote_before() {
     let (taken, errors) = sync(&b, &mut c, NOW);
     assert!(errors.is_empty(), "{errors:?}");
     let opened: Vec<_> = taken.iter().flat_map(|ingested| &ingested.opened).collect();
-    assert!(opened.iter().any(|it| it.chain.doc == BOX && it.chain.writer == keys(2).id()));
+    assert!(
+        opened
+            .iter()
+            .any(|it| it.chain.doc == BOX && it.chain.writer == keys(2).id())
+    );
     assert!(texts(&read(&dir_c, 3, BOX)).contains(&(1, "early, by b".to_owned())));
 }
 
@@ -113,7 +128,10 @@ fn a_device_that_only_runs_gets_no_keys_of_others() {
     let dir_c = TempDir::new();
     let mut c = open(&dir_c, 3, NOW);
     pair(&mut a, &mut c, 3, Role::Runs, NOW);
-    let reading = Reader::open(dir_c.path(), keys(3)).unwrap().read(BOX, None).unwrap();
+    let reading = Reader::open(dir_c.path(), keys(3))
+        .unwrap()
+        .read(BOX, None)
+        .unwrap();
     assert_eq!((reading.entries.len(), reading.waiting.len()), (0, 1));
     // What it writes itself, the others read.
     write(&mut c, BOX, &["by the server"], NOW);
@@ -133,7 +151,11 @@ fn strangers_and_other_accounts_are_refused() {
     x.seal_all(NOW).unwrap();
     let (taken, errors) = sync(&x, &mut a, NOW);
     assert!(taken.is_empty());
-    assert!(errors.iter().all(|error| matches!(error, IngestError::OtherAccount)));
+    assert!(
+        errors
+            .iter()
+            .all(|error| matches!(error, IngestError::OtherAccount))
+    );
     // A stranger that joins by itself can write nothing, and forges in vain.
     let dir_y = TempDir::new();
     let mut y = open(&dir_y, 8, NOW);
@@ -141,8 +163,15 @@ fn strangers_and_other_accounts_are_refused() {
     assert!(sync(&a, &mut y, NOW).1.is_empty());
     let refused_entry = y.append(BOX, gap("x"), NOW, Urgency::Normal);
     assert!(matches!(refused_entry, Err(AppendError::NotMember)));
-    let reading = Reader::open(dir_y.path(), keys(8)).unwrap().read(BOX, None).unwrap();
-    assert_eq!(reading.entries, [], "a stranger with every byte reads nothing");
+    let reading = Reader::open(dir_y.path(), keys(8))
+        .unwrap()
+        .read(BOX, None)
+        .unwrap();
+    assert_eq!(
+        reading.entries,
+        [],
+        "a stranger with every byte reads nothing"
+    );
     let fields = bailey_envelope::Fields {
         account: a.account().unwrap(),
         chain: bailey_docs_store::ChainId {
@@ -158,7 +187,10 @@ fn strangers_and_other_accounts_are_refused() {
     };
     let key = bailey_envelope::EpochKey::generate([1; 32]).segment_key(BOX, 1);
     let forged = bailey_envelope::seal(&keys(8), fields, 1, &key, b"x", [0; 24]).unwrap();
-    assert!(matches!(refused(a.ingest(&forged.bytes, NOW)), IngestError::NotMember(_)));
+    assert!(matches!(
+        refused(a.ingest(&forged.bytes, NOW)),
+        IngestError::NotMember(_)
+    ));
 }
 
 #[test]
@@ -168,32 +200,56 @@ fn forged_flipped_reordered_and_missing_envelopes_are_refused() {
         write(&mut a, BOX, &["entry"], at(no));
         a.seal_all(at(no)).unwrap();
     }
-    let head = a.heads().into_iter().find(|head| head.chain.doc == BOX).unwrap();
+    let head = a
+        .heads()
+        .into_iter()
+        .find(|head| head.chain.doc == BOX)
+        .unwrap();
     let chain = head.chain;
-    let have = b.heads().iter().find(|head| head.chain == chain).unwrap().seq;
+    let have = b
+        .heads()
+        .iter()
+        .find(|head| head.chain == chain)
+        .unwrap()
+        .seq;
     let rest = a.range(&chain, have + 1, 10, usize::MAX).unwrap();
     assert_eq!(rest.len(), 4);
     let gap = refused(b.ingest(&rest[1], NOW));
-    assert!(matches!(gap, IngestError::Gap { have: it, found, .. } if it == have && found == have + 2));
+    assert!(
+        matches!(gap, IngestError::Gap { have: it, found, .. } if it == have && found == have + 2)
+    );
     for at in (0..rest[0].len()).step_by(7) {
         let mut flipped = rest[0].clone();
         flipped[at] ^= 0x10;
         assert!(b.ingest(&flipped, NOW).is_err(), "byte {at}");
     }
-    assert!(matches!(refused(b.ingest(&[], NOW)), IngestError::Malformed(_)));
+    assert!(matches!(
+        refused(b.ingest(&[], NOW)),
+        IngestError::Malformed(_)
+    ));
     let large = vec![0; bailey_envelope::MAX_ENVELOPE + 1];
-    assert!(matches!(refused(b.ingest(&large, NOW)), IngestError::TooLarge(_)));
+    assert!(matches!(
+        refused(b.ingest(&large, NOW)),
+        IngestError::TooLarge(_)
+    ));
     for envelope in &rest {
         assert_eq!(b.ingest(envelope, NOW).unwrap().outcome, Outcome::New);
         assert_eq!(b.ingest(envelope, NOW).unwrap().outcome, Outcome::Duplicate);
     }
-    assert_eq!(b.heads().iter().find(|head| head.chain == chain), Some(&head));
+    assert_eq!(
+        b.heads().iter().find(|head| head.chain == chain),
+        Some(&head)
+    );
 }
 
 #[test]
 fn two_envelopes_of_one_number_are_told_as_a_fork() {
     let (_dir_a, a, _dir_b, mut b) = two();
-    let head = a.heads().into_iter().find(|head| head.chain.doc == DocId::Node).unwrap();
+    let head = a
+        .heads()
+        .into_iter()
+        .find(|head| head.chain.doc == DocId::Node)
+        .unwrap();
     let fields = bailey_envelope::Fields {
         account: a.account().unwrap(),
         chain: head.chain,
@@ -206,15 +262,25 @@ fn two_envelopes_of_one_number_are_told_as_a_fork() {
     let key = bailey_envelope::EpochKey::generate([1; 32]).segment_key(DocId::Node, 1);
     let other = bailey_envelope::seal(&keys(1), fields, 1, &key, b"x", [0; 24]).unwrap();
     match refused(b.ingest(&other.bytes, NOW)) {
-        IngestError::Fork { seq, ours, theirs, .. } => {
-            assert_eq!((seq, ours, theirs), (head.seq, head.hash, other.hash));
+        IngestError::Fork(fork) => {
+            assert_eq!(
+                (fork.seq, fork.ours, fork.theirs),
+                (head.seq, head.hash, other.hash)
+            );
         }
         error => panic!("{error}"),
     }
     // One that follows another past than ours is a fork as well.
-    let after = bailey_envelope::Fields { seq: head.seq + 1, prev: other.hash, ..fields };
+    let after = bailey_envelope::Fields {
+        seq: head.seq + 1,
+        prev: other.hash,
+        ..fields
+    };
     let after = bailey_envelope::seal(&keys(1), after, 1, &key, b"x", [0; 24]).unwrap();
-    assert!(matches!(refused(b.ingest(&after.bytes, NOW)), IngestError::Fork { .. }));
+    assert!(matches!(
+        refused(b.ingest(&after.bytes, NOW)),
+        IngestError::Fork(_)
+    ));
 }
 
 #[test]
@@ -223,10 +289,12 @@ fn a_restored_copy_goes_on_in_a_chain_of_its_own() {
     write(&mut a, BOX, &["common past"], NOW);
     a.seal_all(NOW).unwrap();
     drop(a);
-    let copy = TempDir::new();
+    let (copy, idle_copy) = (TempDir::new(), TempDir::new());
     for entry in std::fs::read_dir(dir_a.path()).unwrap() {
         let entry = entry.unwrap();
-        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        for copy in [&copy, &idle_copy] {
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
     }
     let mut a = open(&dir_a, 1, at(1_000));
     write(&mut a, BOX, &["original"], at(1_000));
@@ -241,45 +309,75 @@ fn a_restored_copy_goes_on_in_a_chain_of_its_own() {
     restored.seal_all(at(3_000)).unwrap();
     let (_, errors) = sync(&restored, &mut b, NOW);
     assert!(errors.is_empty(), "{errors:?}");
-    let all: Vec<String> = texts(&read(&_dir_b, 2, BOX)).into_iter().map(|(_, text)| text).collect();
-    for text in ["before pairing", "common past", "original", "original again", "restored"] {
+    let all: Vec<String> = texts(&read(&_dir_b, 2, BOX))
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    for text in [
+        "before pairing",
+        "common past",
+        "original",
+        "original again",
+        "restored",
+    ] {
         assert!(all.iter().any(|it| it == text), "{text} of {all:?}");
     }
-    // The copy takes what its other life wrote, and numbers go on after it.
+    // The copy takes what its other life wrote, and its own chain goes on.
     assert!(sync(&b, &mut restored, NOW).1.is_empty());
-    let next = write(&mut restored, BOX, &["after both"], at(4_000));
-    assert_eq!(next, [5]);
+    assert_eq!(write(&mut restored, BOX, &["after both"], at(4_000)), [4]);
     restored.seal_all(at(4_000)).unwrap();
     assert!(sync(&restored, &mut b, NOW).1.is_empty());
     assert_eq!(restored.heads(), b.heads());
+    // A copy that hears of its other lives first numbers after them.
+    let mut idle = open(&idle_copy, 1, at(5_000));
+    assert!(sync(&b, &mut idle, NOW).1.is_empty());
+    assert_eq!(write(&mut idle, BOX, &["later"], at(5_000)), [5]);
+    // And so does the next start of one that had not.
+    drop(restored);
+    let mut restored = open(&copy, 1, at(6_000));
+    assert_eq!(write(&mut restored, BOX, &["later still"], at(6_000)), [5]);
 }
 
 #[test]
 fn adding_needs_the_role_the_signature_and_a_fresh_offer() {
     let (_dir_a, mut a, _dir_b, mut b) = two();
     let offer = a.offer_add(keys(3).public(), Role::Stop).unwrap();
-    assert_eq!(bailey_docs_store::AddOffer::from_bytes(&offer.to_bytes().unwrap()).unwrap(), offer);
+    assert_eq!(
+        bailey_docs_store::AddOffer::from_bytes(&offer.to_bytes().unwrap()).unwrap(),
+        offer
+    );
     assert!(offer.sign(&keys(4)).is_err());
     let refused = a.complete_add(&offer, [0; 64], NOW);
     assert!(matches!(refused, Err(AccountError::Cosignature)));
     let other = a.offer_add(keys(4).public(), Role::Watch).unwrap();
-    a.complete_add(&other, other.sign(&keys(4)).unwrap(), NOW).unwrap();
+    a.complete_add(&other, other.sign(&keys(4)).unwrap(), NOW)
+        .unwrap();
     let signature = offer.sign(&keys(3)).unwrap();
     let refused = a.complete_add(&offer, signature, NOW);
     assert!(matches!(refused, Err(AccountError::StaleOffer)));
     let known = a.offer_add(keys(2).public(), Role::Watch);
     assert!(matches!(known, Err(AccountError::AlreadyMember(_))));
-    let weak = bailey_docs_store::DevicePublic { x25519: [0; 32], ..keys(5).public() };
-    assert!(matches!(a.offer_add(weak, Role::Watch), Err(AccountError::Weak(_))));
+    let weak = bailey_docs_store::DevicePublic {
+        x25519: [0; 32],
+        ..keys(5).public()
+    };
+    assert!(matches!(
+        a.offer_add(weak, Role::Watch),
+        Err(AccountError::Weak(_))
+    ));
     // A watcher may not; the other full device may, and both then agree.
     let dir_d = TempDir::new();
     let mut d = open(&dir_d, 4, NOW);
     d.join(a.account().unwrap()).unwrap();
     assert!(sync(&a, &mut d, NOW).1.is_empty());
-    assert!(matches!(d.offer_add(keys(5).public(), Role::Watch), Err(AccountError::NotAllowed)));
+    assert!(matches!(
+        d.offer_add(keys(5).public(), Role::Watch),
+        Err(AccountError::NotAllowed)
+    ));
     assert!(sync(&a, &mut b, NOW).1.is_empty());
     let offer = b.offer_add(keys(5).public(), Role::Stop).unwrap();
-    b.complete_add(&offer, offer.sign(&keys(5)).unwrap(), NOW).unwrap();
+    b.complete_add(&offer, offer.sign(&keys(5)).unwrap(), NOW)
+        .unwrap();
     assert!(sync(&b, &mut a, NOW).1.is_empty());
     assert_eq!(a.members(), b.members());
     let roles: Vec<(DeviceId, Role)> = a.members().iter().map(|(id, m)| (*id, m.role)).collect();
@@ -292,14 +390,20 @@ fn an_account_is_the_one_it_began_as() {
     let dir = TempDir::new();
     let mut store = open(&dir, 1, NOW);
     let account = store.create_account("laptop", NOW).unwrap();
-    assert!(matches!(store.create_account("again", NOW), Err(AccountError::HasAccount)));
+    assert!(matches!(
+        store.create_account("again", NOW),
+        Err(AccountError::HasAccount)
+    ));
     assert!(matches!(store.join(account), Err(AccountError::HasAccount)));
     let members = store.members().clone();
     let seed = store.recovery_seed().unwrap().unwrap();
     assert_eq!(members.recovery(), Some(&seed.keys().public()));
     drop(store);
     let store = open(&dir, 1, NOW);
-    assert_eq!((store.account(), store.members()), (Some(account), &members));
+    assert_eq!(
+        (store.account(), store.members()),
+        (Some(account), &members)
+    );
 }
 
 #[test]
@@ -311,7 +415,11 @@ fn documents_are_listed_with_their_writers() {
     let unsealed = DocId::Box(BoxId([7; 16]));
     write(&mut a, unsealed, &["only in the journal"], NOW);
     let docs = Reader::open(dir_a.path(), keys(1)).unwrap().docs().unwrap();
-    let writers = |doc| docs.iter().find(|it| it.doc == doc).map(|it| it.writers.len());
+    let writers = |doc| {
+        docs.iter()
+            .find(|it| it.doc == doc)
+            .map(|it| it.writers.len())
+    };
     assert_eq!(writers(BOX), Some(2));
     assert_eq!(writers(unsealed), Some(1));
     assert_eq!(writers(DocId::Account), None);

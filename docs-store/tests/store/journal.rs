@@ -1,16 +1,12 @@
 //! Journal and envelopes on one device: what is acknowledged is there.
 
-mod common;
-
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bailey_docs_store::{
-    AppendError, DocId, OpenError, OsEntropy, Reader, Store, Urgency,
-};
+use crate::common::*;
+use bailey_docs_store::{AppendError, DocId, OpenError, OsEntropy, Reader, Store, Urgency};
 use bailey_model::{BoxId, Timestamp};
-use common::*;
 
 #[test]
 fn entries_read_back_unsealed_sealed_and_after_a_restart() {
@@ -47,15 +43,31 @@ fn what_a_crash_left_in_the_journal_is_sealed_under_the_next_incarnation() {
     let mut store = open(&dir, 1, at(10));
     // Sealed at the start already: nothing waits, and the chain is a new one.
     assert_eq!(store.seal_due(at(10)), None);
-    let new: Vec<_> = store.heads().into_iter().filter(|head| !first.contains(head)).collect();
+    let new: Vec<_> = store
+        .heads()
+        .into_iter()
+        .filter(|head| !first.contains(head))
+        .collect();
     let of_box = new.iter().find(|head| head.chain.doc == BOX).unwrap();
-    assert_eq!((of_box.seq, of_box.chain.incarnation), (1, store.incarnation()));
-    let bytes = store.range(&of_box.chain, 1, 1, usize::MAX).unwrap().remove(0);
+    assert_eq!(
+        (of_box.seq, of_box.chain.incarnation),
+        (1, store.incarnation())
+    );
+    let bytes = store
+        .range(&of_box.chain, 1, 1, usize::MAX)
+        .unwrap()
+        .remove(0);
     let fields = bailey_envelope::peek(&bytes).unwrap().fields;
     let old = first.iter().find(|head| head.chain.doc == BOX).unwrap();
-    assert_eq!((fields.before, fields.prev), (Some(old.chain.incarnation), old.hash));
+    assert_eq!(
+        (fields.before, fields.prev),
+        (Some(old.chain.incarnation), old.hash)
+    );
     assert_eq!(write(&mut store, BOX, &["four"], at(20)), [4]);
-    let numbers: Vec<u64> = read(&dir, 1, BOX).iter().map(|(_, entry)| entry.no).collect();
+    let numbers: Vec<u64> = read(&dir, 1, BOX)
+        .iter()
+        .map(|(_, entry)| entry.no)
+        .collect();
     assert_eq!(numbers, [1, 2, 3, 4]);
 }
 
@@ -65,7 +77,9 @@ fn what_was_not_committed_is_not_there() {
     let mut store = open(&dir, 1, NOW);
     store.create_account("laptop", NOW).unwrap();
     write(&mut store, BOX, &["one"], NOW);
-    store.append(BOX, gap("never acknowledged"), NOW, Urgency::Normal).unwrap();
+    store
+        .append(BOX, gap("never acknowledged"), NOW, Urgency::Normal)
+        .unwrap();
     drop(store);
     let mut store = open(&dir, 1, NOW);
     assert_eq!(write(&mut store, BOX, &["two"], NOW), [2]);
@@ -111,18 +125,31 @@ fn a_batch_is_due_by_size_by_quiet_by_age_and_by_urgency() {
     assert_eq!(store.seal_due(at(0)), Some(at(5_000)));
     store.seal(at(8_100)).unwrap();
     for _ in 0..50 {
-        store.append(BOX, gap("burst"), at(9_000), Urgency::Normal).unwrap();
+        store
+            .append(BOX, gap("burst"), at(9_000), Urgency::Normal)
+            .unwrap();
     }
-    assert_eq!(store.seal_due(at(9_000)), None, "what is not committed is not sealed");
+    assert_eq!(
+        store.seal_due(at(9_000)),
+        None,
+        "what is not committed is not sealed"
+    );
     store.commit(false).unwrap();
     assert_eq!(store.seal_due(at(9_000)), Some(at(9_000)));
     store.seal(at(9_000)).unwrap();
     write(&mut store, BOX, &["evidence"], at(10_000));
-    store.append(DocId::Notices, gap("notice"), at(10_000), Urgency::Urgent).unwrap();
+    store
+        .append(DocId::Notices, gap("notice"), at(10_000), Urgency::Urgent)
+        .unwrap();
     store.commit(true).unwrap();
     assert_eq!(store.seal_due(at(10_000)), Some(at(10_250)));
     assert_eq!(store.seal(at(10_249)).unwrap(), []);
-    let docs: Vec<DocId> = store.seal(at(10_250)).unwrap().iter().map(|chain| chain.doc).collect();
+    let docs: Vec<DocId> = store
+        .seal(at(10_250))
+        .unwrap()
+        .iter()
+        .map(|chain| chain.doc)
+        .collect();
     assert_eq!(docs, [DocId::Notices, BOX]);
     assert_eq!(store.seal_due(at(10_250)), None);
 }
@@ -133,14 +160,21 @@ fn segments_close_when_full_and_when_a_day_old() {
     let mut store = open(&dir, 1, NOW);
     store.create_account("laptop", NOW).unwrap();
     for no in 0..5_000 {
-        store.append(BOX, gap(format!("entry {no}")), NOW, Urgency::Normal).unwrap();
+        store
+            .append(BOX, gap(format!("entry {no}")), NOW, Urgency::Normal)
+            .unwrap();
     }
     store.commit(false).unwrap();
     store.seal_all(NOW).unwrap();
     let later = at(25 * 3_600_000);
     write(&mut store, BOX, &["next day"], later);
     store.seal_all(later).unwrap();
-    let chain = store.heads().into_iter().find(|head| head.chain.doc == BOX).unwrap().chain;
+    let chain = store
+        .heads()
+        .into_iter()
+        .find(|head| head.chain.doc == BOX)
+        .unwrap()
+        .chain;
     let segments: Vec<u32> = store
         .range(&chain, 1, usize::MAX, usize::MAX)
         .unwrap()
@@ -151,7 +185,24 @@ fn segments_close_when_full_and_when_a_day_old() {
     assert!(segments.is_sorted());
     let entries = read(&dir, 1, BOX);
     assert_eq!(entries.len(), 5_001);
-    assert!(entries.iter().zip(1..).all(|((_, entry), no)| entry.no == no));
+    assert!(
+        entries
+            .iter()
+            .zip(1..)
+            .all(|((_, entry), no)| entry.no == no)
+    );
+}
+
+/// About a thousand bytes that deflate does not make smaller than half.
+fn incompressible(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut word = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        format!("{state:016x}")
+    };
+    (0..64).map(|_| word()).collect()
 }
 
 #[test]
@@ -163,8 +214,10 @@ fn a_full_disk_refuses_whole_commits_and_goes_on_in_place_when_there_is_room() {
     let (mut kept, mut failures) = (0, 0);
     for round in 0..200 {
         for no in 0..10 {
-            let text = format!("{round} {no} {}", "x".repeat(400));
-            store.append(BOX, gap(text), at(round), Urgency::Normal).unwrap();
+            let text = incompressible(round * 10 + no);
+            store
+                .append(BOX, gap(text), at(round), Urgency::Normal)
+                .unwrap();
         }
         match store.commit(false) {
             Ok(()) => kept += 10,
@@ -176,8 +229,15 @@ fn a_full_disk_refuses_whole_commits_and_goes_on_in_place_when_there_is_room() {
         // Sealing may fail as well; nothing of it may be lost.
         drop(store.seal(at(round)));
     }
-    assert!(failures > 0 && kept > 100, "{kept} kept, {failures} failures");
-    assert_eq!(read(&dir, 1, BOX).len(), kept, "what was acknowledged, and nothing else");
+    assert!(
+        failures > 0 && kept > 100,
+        "{kept} kept, {failures} failures"
+    );
+    assert_eq!(
+        read(&dir, 1, BOX).len(),
+        kept,
+        "what was acknowledged, and nothing else"
+    );
     store.limit_size(1 << 30).unwrap();
     let next = u64::try_from(kept).unwrap() + 1;
     assert_eq!(write(&mut store, BOX, &["there is room"], at(500)), [next]);
@@ -185,7 +245,12 @@ fn a_full_disk_refuses_whole_commits_and_goes_on_in_place_when_there_is_room() {
     drop(store);
     let store = open(&dir, 1, at(3_000));
     let entries = read(&dir, 1, BOX);
-    assert!(entries.iter().zip(1..).all(|((_, entry), no)| entry.no == no));
+    assert!(
+        entries
+            .iter()
+            .zip(1..)
+            .all(|((_, entry), no)| entry.no == no)
+    );
     assert_eq!(entries.len(), kept + 1);
     drop(store);
 }
@@ -219,7 +284,9 @@ fn only_sealed_or_signed_bytes_are_at_rest() {
     store.create_account("secret-laptop-name", NOW).unwrap();
     write(&mut store, BOX, &["secret-entry-unsealed"], NOW);
     for _ in 0..60 {
-        store.append(BOX, gap("secret-entry-sealed"), NOW, Urgency::Normal).unwrap();
+        store
+            .append(BOX, gap("secret-entry-sealed"), NOW, Urgency::Normal)
+            .unwrap();
     }
     store.commit(true).unwrap();
     store.seal(NOW).unwrap();
@@ -231,7 +298,13 @@ fn only_sealed_or_signed_bytes_are_at_rest() {
         assert!(!holds(&seed.0) && !holds(keys(1).secret_bytes()), "{file}");
     }
     use std::os::unix::fs::MetadataExt as _;
-    for file in ["store.db", "store.db-wal", "store.db-shm", "recovery.seed", "store.lock"] {
+    for file in [
+        "store.db",
+        "store.db-wal",
+        "store.db-shm",
+        "recovery.seed",
+        "store.lock",
+    ] {
         let mode = std::fs::metadata(dir.path().join(file)).unwrap().mode();
         assert_eq!(mode & 0o077, 0, "{file} is {mode:o}");
     }
@@ -242,10 +315,11 @@ fn only_sealed_or_signed_bytes_are_at_rest() {
 #[test]
 #[ignore = "the child of acknowledged_entries_outlive_kill_9"]
 fn child_that_appends() {
-    let Ok(dir) = std::env::var("BAILEY_TEST_DIR") else { return };
+    let Ok(dir) = std::env::var("BAILEY_TEST_DIR") else {
+        return;
+    };
     let clock = || Timestamp(NOW.0 + u64::try_from(started().elapsed().as_millis()).unwrap());
-    let mut store =
-        Store::open(dir.as_ref(), keys(1), clock(), Box::new(OsEntropy)).unwrap();
+    let mut store = Store::open(dir.as_ref(), keys(1), clock(), Box::new(OsEntropy)).unwrap();
     if store.account().is_none() {
         store.create_account("child", clock()).unwrap();
     }
@@ -253,7 +327,11 @@ fn child_that_appends() {
         let doc = DocId::Box(BoxId([u8::try_from(round % 3).unwrap(); 16]));
         let mut numbers = Vec::new();
         for _ in 0..7 {
-            numbers.push(store.append(doc, gap("x"), clock(), Urgency::Normal).unwrap());
+            numbers.push(
+                store
+                    .append(doc, gap("x"), clock(), Urgency::Normal)
+                    .unwrap(),
+            );
         }
         store.commit(round % 16 == 0).unwrap();
         for no in numbers {
@@ -274,27 +352,26 @@ fn acknowledged_entries_outlive_kill_9() {
     let mut acknowledged = [0_u64; 3];
     for round in 0..100_u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "child_that_appends", "--nocapture", "--test-threads=1"])
+            .args([
+                "--ignored",
+                "--exact",
+                "journal::child_that_appends",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env("BAILEY_TEST_DIR", dir.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let reader = std::thread::spawn(move || {
-            let mut acknowledged = [0_u64; 3];
-            for line in output.lines().map_while(Result::ok) {
-                let mut words = line.split(' ');
-                if let (Some("ack"), Some(doc), Some(no)) =
-                    (words.next(), words.next(), words.next())
-                    && let (Ok(doc), Ok(no)) = (doc.parse::<usize>(), no.parse::<u64>())
-                {
-                    acknowledged[doc] = acknowledged[doc].max(no);
-                }
-            }
-            acknowledged
-        });
-        std::thread::sleep(Duration::from_micros(15_000 + round * 7_919 % 25_000));
+        let (first, running) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || read_acknowledged(output, &first));
+        // Most are killed while they append, some while they start.
+        if round % 8 != 7 {
+            running.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
+        std::thread::sleep(Duration::from_micros(round * 7_919 % 12_000));
         child.kill().unwrap();
         child.wait().unwrap();
         for (known, new) in acknowledged.iter_mut().zip(reader.join().unwrap()) {
@@ -307,11 +384,36 @@ fn acknowledged_entries_outlive_kill_9() {
     assert!(acknowledged.iter().all(|no| *no > 100), "{acknowledged:?}");
 }
 
+/// The highest number acknowledged in each document. Tells of the first.
+fn read_acknowledged(output: impl BufRead, first: &std::sync::mpsc::Sender<()>) -> [u64; 3] {
+    let mut acknowledged = [0_u64; 3];
+    for line in output.lines().map_while(Result::ok) {
+        let mut words = line.split(' ');
+        if let (Some("ack"), Some(doc), Some(no)) = (words.next(), words.next(), words.next())
+            && let (Ok(doc), Ok(no)) = (doc.parse::<usize>(), no.parse::<u64>())
+        {
+            acknowledged[doc] = acknowledged[doc].max(no);
+            // Nobody waits for the later ones.
+            let _ = first.send(());
+        }
+    }
+    acknowledged
+}
+
 fn check_acknowledged(dir: &TempDir, acknowledged: &[u64; 3]) {
     for (doc, known) in acknowledged.iter().enumerate() {
         let doc = DocId::Box(BoxId([u8::try_from(doc).unwrap(); 16]));
         let entries = read(dir, 1, doc);
-        assert!(entries.iter().zip(1..).all(|((_, entry), no)| entry.no == no), "a hole");
-        assert!(u64::try_from(entries.len()).unwrap() >= *known, "an acknowledged entry is gone");
+        assert!(
+            entries
+                .iter()
+                .zip(1..)
+                .all(|((_, entry), no)| entry.no == no),
+            "a hole"
+        );
+        assert!(
+            u64::try_from(entries.len()).unwrap() >= *known,
+            "an acknowledged entry is gone"
+        );
     }
 }

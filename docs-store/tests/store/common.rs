@@ -1,5 +1,4 @@
 //! What these tests share.
-#![expect(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,17 +8,17 @@ use bailey_docs_store::{
 };
 use bailey_model::{BoxId, DeviceId, Entry, Event, Gap, Timestamp};
 
-pub const NOW: Timestamp = Timestamp(1_796_000_000_000);
-pub const BOX: DocId = DocId::Box(BoxId([9; 16]));
+pub(crate) const NOW: Timestamp = Timestamp(1_796_000_000_000);
+pub(crate) const BOX: DocId = DocId::Box(BoxId([9; 16]));
 
-pub fn at(ms: u64) -> Timestamp {
+pub(crate) fn at(ms: u64) -> Timestamp {
     Timestamp(NOW.0 + ms)
 }
 
-pub struct TempDir(PathBuf);
+pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let no = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("bailey-docs-{}-{no}", std::process::id()));
@@ -27,7 +26,7 @@ impl TempDir {
         Self(path)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -38,20 +37,22 @@ impl Drop for TempDir {
     }
 }
 
-pub fn keys(no: u8) -> DeviceKeys {
+pub(crate) fn keys(no: u8) -> DeviceKeys {
     DeviceKeys::generate([no; 64])
 }
 
-pub fn open(dir: &TempDir, no: u8, now: Timestamp) -> Store {
+pub(crate) fn open(dir: &TempDir, no: u8, now: Timestamp) -> Store {
     Store::open(dir.path(), keys(no), now, Box::new(OsEntropy)).unwrap()
 }
 
-pub fn gap(text: impl Into<String>) -> Event {
-    Event::Gap(Gap { reason: text.into() })
+pub(crate) fn gap(text: impl Into<String>) -> Event {
+    Event::Gap(Gap {
+        reason: text.into(),
+    })
 }
 
 /// Appends, commits and gives the numbers.
-pub fn write(store: &mut Store, doc: DocId, texts: &[&str], now: Timestamp) -> Vec<u64> {
+pub(crate) fn write(store: &mut Store, doc: DocId, texts: &[&str], now: Timestamp) -> Vec<u64> {
     let numbers = texts
         .iter()
         .map(|text| store.append(doc, gap(*text), now, Urgency::Normal).unwrap())
@@ -61,13 +62,16 @@ pub fn write(store: &mut Store, doc: DocId, texts: &[&str], now: Timestamp) -> V
 }
 
 /// What a store's folder holds of a document, read beside the writer.
-pub fn read(dir: &TempDir, no: u8, doc: DocId) -> Vec<(DeviceId, Entry)> {
-    let reading = Reader::open(dir.path(), keys(no)).unwrap().read(doc, None).unwrap();
+pub(crate) fn read(dir: &TempDir, no: u8, doc: DocId) -> Vec<(DeviceId, Entry)> {
+    let reading = Reader::open(dir.path(), keys(no))
+        .unwrap()
+        .read(doc, None)
+        .unwrap();
     assert_eq!((reading.aside.len(), reading.waiting.len()), (0, 0));
     reading.entries
 }
 
-pub fn texts(entries: &[(DeviceId, Entry)]) -> Vec<(u64, String)> {
+pub(crate) fn texts(entries: &[(DeviceId, Entry)]) -> Vec<(u64, String)> {
     entries
         .iter()
         .map(|(_, entry)| match &entry.event {
@@ -79,10 +83,18 @@ pub fn texts(entries: &[(DeviceId, Entry)]) -> Vec<(u64, String)> {
 
 /// Everything `from` has and `to` lacks, by heads, ranges and ingest, until
 /// nothing more goes over. Gives what was ingested, and what was refused.
-pub fn sync(from: &Store, to: &mut Store, now: Timestamp) -> (Vec<Ingested>, Vec<IngestError>) {
+pub(crate) fn sync(
+    from: &Store,
+    to: &mut Store,
+    now: Timestamp,
+) -> (Vec<Ingested>, Vec<IngestError>) {
     let (mut taken, mut refused) = (Vec::new(), Vec::new());
     for head in from.heads() {
-        let have = to.heads().iter().find(|have| have.chain == head.chain).map_or(0, |it| it.seq);
+        let have = to
+            .heads()
+            .iter()
+            .find(|have| have.chain == head.chain)
+            .map_or(0, |it| it.seq);
         let mut next = have + 1;
         while next <= head.seq {
             let envelopes = from.range(&head.chain, next, 16, 64 * 1024).unwrap();
@@ -100,7 +112,7 @@ pub fn sync(from: &Store, to: &mut Store, now: Timestamp) -> (Vec<Ingested>, Vec
 }
 
 /// Makes `to` a member of `from`'s account and lets it read everything.
-pub fn pair(from: &mut Store, to: &mut Store, to_keys: u8, role: Role, now: Timestamp) {
+pub(crate) fn pair(from: &mut Store, to: &mut Store, to_keys: u8, role: Role, now: Timestamp) {
     let offer = from.offer_add(keys(to_keys).public(), role).unwrap();
     let signed = offer.sign(&keys(to_keys)).unwrap();
     from.complete_add(&offer, signed, now).unwrap();

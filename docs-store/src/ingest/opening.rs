@@ -1,0 +1,196 @@
+//! Opening what is stored: key, body, change, entries.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bailey_envelope::{ChainId, SegmentKey, Verified};
+use bailey_model::{AccountId, Entry};
+use rusqlite::Connection;
+
+use crate::chains::{self, Chain};
+use crate::db::DbError;
+use crate::error::QuarantineReason;
+use crate::keys::KeyRing;
+use crate::schema::unpack;
+use crate::segment::Segment;
+
+/// Most segments of others kept in memory.
+const MAX_CACHED: usize = 64;
+
+/// Segments of others that are being read, so that each envelope of a live
+/// chain does not cost its whole segment.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentCache {
+    segments: BTreeMap<ChainId, (u32, u64, Segment)>,
+    order: VecDeque<ChainId>,
+}
+
+impl SegmentCache {
+    /// Takes the segment out if it is that of these very envelopes.
+    fn take(&mut self, id: &ChainId, segment: u32, up_to: u64) -> Option<Segment> {
+        let (number, seq, content) = self.segments.remove(id)?;
+        self.order.retain(|other| other != id);
+        (number == segment && seq == up_to).then_some(content)
+    }
+
+    fn put(&mut self, id: ChainId, segment: u32, up_to: u64, content: Segment) {
+        while self.order.len() >= MAX_CACHED {
+            if let Some(oldest) = self.order.pop_front() {
+                self.segments.remove(&oldest);
+            }
+        }
+        self.segments.insert(id, (segment, up_to, content));
+        self.order.push_back(id);
+    }
+
+    pub(super) fn forget(&mut self, id: &ChainId) {
+        self.segments.remove(id);
+        self.order.retain(|other| other != id);
+    }
+}
+
+/// What came of opening one envelope.
+pub(super) enum Opening {
+    Entries(Vec<Entry>),
+    Waiting,
+    Aside(QuarantineReason),
+}
+
+/// What is needed to open envelopes.
+pub(super) struct Opener<'a> {
+    pub(super) db: &'a Connection,
+    pub(super) account: AccountId,
+    pub(super) ring: &'a mut KeyRing,
+    pub(super) cache: &'a mut SegmentCache,
+}
+
+impl Opener<'_> {
+    /// Opens the envelope after the last opened one and moves the chain on.
+    pub(super) fn open(
+        &mut self,
+        id: &ChainId,
+        chain: &mut Chain,
+        verified: &Verified<'_>,
+    ) -> Result<Opening, DbError> {
+        let header = &verified.header;
+        let segment = header.fields.segment;
+        let opening = if chain.broken == Some(segment) {
+            Opening::Aside(QuarantineReason::Follows)
+        } else {
+            self.read(id, chain, verified)?
+        };
+        match &opening {
+            Opening::Waiting => return Ok(opening),
+            Opening::Aside(_) => chain.broken = Some(segment),
+            Opening::Entries(entries) => {
+                if let Some(last) = entries.last() {
+                    chain.last_no = last.no;
+                }
+            }
+        }
+        chain.opened = header.fields.seq;
+        chain.open_segment = segment;
+        Ok(opening)
+    }
+
+    fn read(
+        &mut self,
+        id: &ChainId,
+        chain: &Chain,
+        verified: &Verified<'_>,
+    ) -> Result<Opening, DbError> {
+        let fields = verified.header.fields;
+        let key = self
+            .ring
+            .find(self.db, self.account, verified.header.key_id)?;
+        let Some(key) = key else {
+            return Ok(Opening::Waiting);
+        };
+        let key = key.segment_key(id.doc, fields.segment);
+        let content = match self.cache.take(id, fields.segment, chain.opened) {
+            Some(content) => content,
+            None => match self.rebuild(id, chain, fields.segment, &key)? {
+                Ok(content) => content,
+                Err(reason) => return Ok(Opening::Aside(reason)),
+            },
+        };
+        let read = apply(content, verified, &key, id).and_then(|(content, entries)| {
+            check_numbers(chain.last_no, &entries).map(|()| (content, entries))
+        });
+        match read {
+            Ok((content, entries)) => {
+                self.cache.put(*id, fields.segment, fields.seq, content);
+                Ok(Opening::Entries(entries))
+            }
+            Err(reason) => Ok(Opening::Aside(reason)),
+        }
+    }
+
+    /// The segment as far as it was opened.
+    fn rebuild(
+        &self,
+        id: &ChainId,
+        chain: &Chain,
+        segment: u32,
+        key: &SegmentKey,
+    ) -> Result<Result<Segment, QuarantineReason>, DbError> {
+        let mut content = Segment::new(id);
+        let Some(row) = chain.row else {
+            return Ok(Ok(content));
+        };
+        for bytes in chains::segment(self.db, row, segment, chain.opened)? {
+            let Ok(verified) = Verified::from_stored(&bytes) else {
+                return Ok(Err(QuarantineReason::Follows));
+            };
+            match apply(content, &verified, key, id) {
+                Ok((next, _)) => content = next,
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(Ok(content))
+    }
+}
+
+/// Opens one envelope's body and applies its change.
+pub(crate) fn apply(
+    content: Segment,
+    verified: &Verified<'_>,
+    key: &SegmentKey,
+    id: &ChainId,
+) -> Result<(Segment, Vec<Entry>), QuarantineReason> {
+    let body = verified.open(key)?;
+    let (content, packed) = content.apply(&body, id)?;
+    let entries = packed
+        .iter()
+        .map(|entry| unpack(entry))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((content, entries))
+}
+
+/// Entry numbers go on without holes. A chain's first may be any: the chain
+/// before it may not have come yet.
+pub(crate) fn check_numbers(last_no: u64, entries: &[Entry]) -> Result<(), QuarantineReason> {
+    let mut want = match (last_no, entries.first()) {
+        (0, Some(first)) => first.no.max(1),
+        _ => last_no.saturating_add(1),
+    };
+    for entry in entries {
+        if entry.no != want || want > i64::MAX.unsigned_abs() {
+            return Err(QuarantineReason::Number {
+                want,
+                found: entry.no,
+            });
+        }
+        want = want.saturating_add(1);
+    }
+    Ok(())
+}
+
+impl Opening {
+    /// Why it was set aside, if it was.
+    pub(super) fn reason(&self) -> Option<QuarantineReason> {
+        match self {
+            Self::Aside(reason) => Some(reason.clone()),
+            Self::Entries(_) | Self::Waiting => None,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+use super::*;
+use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+
+const ANYWHERE: &str = "8.8.8.8:53";
+
+fn question(id: u16, name: &str) -> Vec<u8> {
+    let mut message = Message::new(id, MessageType::Query, OpCode::Query);
+    message.metadata.recursion_desired = true;
+    message.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
+    message.to_vec().unwrap()
+}
+
+/// A resolver's answer to what was asked.
+fn answer(asked: &[u8], ip: [u8; 4]) -> Vec<u8> {
+    let mut message = Message::from_vec(asked).unwrap();
+    message.metadata.message_type = MessageType::Response;
+    message.metadata.recursion_available = true;
+    let name = message.queries[0].name().clone();
+    message.answers.push(Record::from_rdata(name, 300, RData::A(A(ip.into()))));
+    message.to_vec().unwrap()
+}
+
+fn upstream(rig: &mut Rig) -> (ExchangeId, Vec<u8>) {
+    let found = rig.actions().into_iter().find_map(|action| match action {
+        Action::Upstream { id, bytes, .. } => Some((id, bytes)),
+        _ => None,
+    });
+    found.expect("a question to a resolver")
+}
+
+#[test]
+fn a_question_to_any_address_is_answered_after_its_entry_and_names_the_flow() {
+    let mut rig = Rig::new("shop.example:443");
+    rig.tun(&datagram_of(own(5353), at(ANYWHERE), &question(7, "shop.example.")));
+    let events = rig.events();
+    let [(Some(ticket), GateEvent::NameAsked(asked))] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(asked.host, Host::new("shop.example").unwrap());
+    assert!(rig.actions().is_empty());
+    rig.word(*ticket, true);
+    let (id, bytes) = upstream(&mut rig);
+    let reply = answer(&bytes, [93, 184, 216, 34]);
+    rig.gate.handle_upstream(rig.now, id, at("9.9.9.9:53"), &reply, &mut rig.sink);
+    let packet = rig.sink.packets.pop_front().unwrap();
+    let ip = packet::parse(&packet).unwrap();
+    let (src, dst, data) = packet::datagram(ip.payload).unwrap();
+    assert_eq!((SocketAddr::new(ip.src, src), dst), (at(ANYWHERE), 5353));
+    let message = Message::from_vec(data).unwrap();
+    assert_eq!((message.metadata.id, message.answers.len()), (7, 1));
+    // The address is open for the name, on its port only.
+    rig.events();
+    rig.send(40000, SHOP, 1, 0, SYN, b"");
+    let (_, opened) = rig.opened();
+    assert_eq!(opened.host, Host::new("shop.example"));
+    rig.send(40001, "93.184.216.34:80", 1, 0, SYN, b"");
+    assert_eq!(rig.refused().refusal, Refusal::OutsideReach);
+}
+
+#[test]
+fn a_name_outside_reach_does_not_exist_and_is_asked_nowhere() {
+    let mut rig = Rig::new("shop.example");
+    rig.tun(&datagram_of(own(5353), at(ANYWHERE), &question(9, "evil.example.")));
+    let packet = rig.sink.packets.pop_front().unwrap();
+    let ip = packet::parse(&packet).unwrap();
+    let (_, _, data) = packet::datagram(ip.payload).unwrap();
+    let message = Message::from_vec(data).unwrap();
+    assert_eq!(message.metadata.response_code, ResponseCode::NXDomain);
+    assert_eq!(rig.refused().refusal, Refusal::NameOutsideReach);
+    assert!(rig.actions().is_empty());
+}
+
+#[test]
+fn a_connection_to_port_53_ends_at_the_gate_and_carries_questions() {
+    let mut rig = Rig::new("shop.example");
+    rig.send(40000, ANYWHERE, 100, 0, SYN, b"");
+    let synack = rig.seen();
+    assert_eq!((synack.flags, synack.src), (SYN | ACK, at(ANYWHERE)));
+    assert!(rig.events().is_empty() && rig.actions().is_empty());
+    let gate_seq = synack.seq.wrapping_add(1);
+    let mut stream = Vec::new();
+    for (id, name) in [(1, "evil.example."), (2, "shop.example.")] {
+        let message = question(id, name);
+        stream.extend(u16::try_from(message.len()).unwrap().to_be_bytes());
+        stream.extend(message);
+    }
+    // Cut in the middle of a question.
+    let (head, tail) = stream.split_at(9);
+    rig.send(40000, ANYWHERE, 101, gate_seq, ACK, head);
+    rig.send(40000, ANYWHERE, 110, gate_seq, ACK, tail);
+    let refused: Vec<Seen> = rig.sink.packets.drain(..).map(|packet| read(&packet)).collect();
+    let reply: Vec<u8> = refused.iter().flat_map(|seen| seen.data.clone()).collect();
+    let message = Message::from_vec(&reply[2..]).unwrap();
+    assert_eq!(
+        (message.metadata.id, message.metadata.response_code),
+        (1, ResponseCode::NXDomain)
+    );
+    let ticket = rig.events().into_iter().find_map(|(ticket, _)| ticket).unwrap();
+    rig.word(ticket, true);
+    let (id, bytes) = upstream(&mut rig);
+    // The box has asked all that it wants to.
+    let end = 101 + u32::try_from(stream.len()).unwrap();
+    let acked = gate_seq + u32::try_from(reply.len()).unwrap();
+    rig.send(40000, ANYWHERE, end, acked, FIN | ACK, b"");
+    rig.sink.packets.clear();
+    let far = answer(&bytes, [93, 184, 216, 34]);
+    rig.gate.handle_upstream(rig.now, id, at("9.9.9.9:53"), &far, &mut rig.sink);
+    let last: Vec<Seen> = rig.sink.packets.drain(..).map(|packet| read(&packet)).collect();
+    let reply: Vec<u8> = last.iter().flat_map(|seen| seen.data.clone()).collect();
+    assert_eq!(Message::from_vec(&reply[2..]).unwrap().answers.len(), 1);
+    assert!(last.iter().any(|seen| seen.flags & FIN != 0), "{last:?}");
+    assert_eq!(rig.gate.flows(), 0);
+}
+
+#[test]
+fn a_silent_connection_to_port_53_is_reset() {
+    let mut rig = Rig::new("internet");
+    rig.send(40000, ANYWHERE, 100, 0, SYN, b"");
+    let gate_seq = rig.seen().seq.wrapping_add(1);
+    rig.send(40000, ANYWHERE, 101, gate_seq, ACK, b"");
+    rig.pass(crate::flow::DNS_TCP_IDLE);
+    assert_ne!(rig.seen().flags & RST, 0);
+}
+
+#[test]
+fn a_stream_of_no_questions_is_reset() {
+    let mut rig = Rig::new("internet");
+    rig.send(40000, ANYWHERE, 100, 0, SYN, b"");
+    let gate_seq = rig.seen().seq.wrapping_add(1);
+    rig.send(40000, ANYWHERE, 101, gate_seq, ACK, b"GET / HTTP/1.1\r\n");
+    assert_ne!(read(rig.sink.packets.back().unwrap()).flags & RST, 0);
+}

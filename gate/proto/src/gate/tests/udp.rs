@@ -1,0 +1,181 @@
+use super::*;
+
+const ECHO: &str = "93.184.216.34:7";
+
+/// An open flow from box port `src`; the port's outer socket.
+fn open(rig: &mut Rig, src: u16, dst: &str) -> UdpPort {
+    rig.tun(&datagram_of(own(src), at(dst), b"first"));
+    assert!(rig.sink.datagrams.is_empty());
+    let (ticket, opened) = rig.opened();
+    assert_eq!(opened.tuple.proto, Proto::Udp);
+    rig.word(ticket, true);
+    let (port, to, data) = rig.sink.datagrams.pop_front().unwrap();
+    assert_eq!((to, data.as_slice()), (at(dst), &b"first"[..]));
+    port
+}
+
+fn incoming(rig: &mut Rig, port: UdpPort, from: &str, data: &[u8]) -> Option<Vec<u8>> {
+    rig.gate.handle_datagram(rig.now, port, at(from), data, &mut rig.sink);
+    rig.sink.packets.pop_front()
+}
+
+#[test]
+fn a_refused_datagram_is_unreachable_at_once_with_one_entry() {
+    let mut rig = Rig::new("internet");
+    for _ in 0..3 {
+        rig.tun(&datagram_of(own(9), at(LAN), b"x"));
+        let packet = rig.sink.packets.pop_front().unwrap();
+        assert_eq!(read_icmp(&packet), (at(LAN).ip(), 3, 3));
+    }
+    assert_eq!(rig.refused().refusal, Refusal::OutsideReach);
+    let src = SocketAddr::new(IpAddr::V6(BOX_V6), 9);
+    rig.tun(&datagram_of(src, at("[fd12::1]:5"), b"x"));
+    let packet = rig.sink.packets.pop_front().unwrap();
+    assert_eq!(read_icmp(&packet), ("fd12::1".parse().unwrap(), 1, 4));
+}
+
+#[test]
+fn a_group_is_refused_from_the_gates_own_address() {
+    let mut rig = Rig::new("internet,local");
+    for (group, kind) in [("239.255.255.250:1900", 3), ("255.255.255.255:9", 3)] {
+        rig.tun(&datagram_of(own(9), at(group), b"x"));
+        let packet = rig.sink.packets.pop_front().unwrap();
+        assert_eq!(read_icmp(&packet), (bailey_model::link::GATE_V4.into(), kind, 3));
+        assert_eq!(rig.refused().refusal, Refusal::Multicast);
+    }
+    assert!(rig.sink.datagrams.is_empty());
+}
+
+#[test]
+fn one_port_has_one_outer_socket_and_a_verdict_a_far_end() {
+    let mut rig = Rig::new("internet");
+    let port = open(&mut rig, 5000, ECHO);
+    assert_eq!(open(&mut rig, 5000, "1.1.1.1:7"), port);
+    assert_ne!(open(&mut rig, 5001, ECHO), port);
+    rig.tun(&datagram_of(own(5000), at(LAN), b"x"));
+    assert_eq!(rig.refused().refusal, Refusal::OutsideReach);
+}
+
+#[test]
+fn what_waits_for_its_entry_goes_out_in_order() {
+    let mut rig = Rig::new("internet");
+    for data in [b"1", b"2", b"3"] {
+        rig.tun(&datagram_of(own(5000), at(ECHO), data));
+    }
+    let (ticket, _) = rig.opened();
+    assert!(rig.sink.datagrams.is_empty());
+    rig.word(ticket, true);
+    let sent: Vec<Vec<u8>> = rig.sink.datagrams.drain(..).map(|(_, _, data)| data).collect();
+    assert_eq!(sent, [b"1", b"2", b"3"]);
+}
+
+#[test]
+fn only_addresses_that_the_box_was_allowed_from_that_port_come_in() {
+    let mut rig = Rig::new("internet");
+    let port = open(&mut rig, 5000, ECHO);
+    let packet = incoming(&mut rig, port, ECHO, b"answer").unwrap();
+    let ip = packet::parse(&packet).unwrap();
+    assert_eq!(packet::datagram(ip.payload), Some((7, 5000, &b"answer"[..])));
+    assert_eq!((ip.src, ip.dst), (at(ECHO).ip(), own(0).ip()));
+    // Another port of that address is; another address is not.
+    assert!(incoming(&mut rig, port, "93.184.216.34:8", b"x").is_some());
+    assert!(incoming(&mut rig, port, "93.184.216.35:7", b"x").is_none());
+    assert!(incoming(&mut rig, UdpPort(99), ECHO, b"x").is_none());
+    // One that waits for its entry is not open yet.
+    rig.tun(&datagram_of(own(5000), at("1.1.1.1:7"), b"x"));
+    assert!(incoming(&mut rig, port, "1.1.1.1:7", b"x").is_none());
+}
+
+#[test]
+fn an_error_from_afar_reaches_the_box() {
+    let mut rig = Rig::new("internet");
+    let port = open(&mut rig, 5000, ECHO);
+    rig.gate.handle_datagram_failed(port, at(ECHO), SendFault::PortUnreachable, &mut rig.sink);
+    let packet = rig.sink.packets.pop_front().unwrap();
+    assert_eq!(read_icmp(&packet), (at(ECHO).ip(), 3, 3));
+    // The quoted header names the box's own port, by which its kernel finds it.
+    let quoted = packet::parse(&packet).unwrap().payload[8..].to_vec();
+    let ip = packet::parse(&quoted).unwrap();
+    assert_eq!(packet::datagram(ip.payload).map(|(src, dst, _)| (src, dst)), Some((5000, 7)));
+    rig.gate.handle_datagram_failed(port, at(LAN), SendFault::PortUnreachable, &mut rig.sink);
+    assert!(rig.sink.packets.is_empty());
+}
+
+#[test]
+fn a_single_datagram_is_forgotten_sooner_than_a_conversation() {
+    let mut rig = Rig::new("internet");
+    open(&mut rig, 5000, ECHO);
+    let port = open(&mut rig, 5001, ECHO);
+    rig.gate.handle_udp_bound(port, at("192.168.1.5:61000"));
+    incoming(&mut rig, port, ECHO, b"answer").unwrap();
+    rig.pass(UDP_SINGLE);
+    let ended = rig.ended();
+    assert_eq!((ended.end, ended.bytes_out, ended.bytes_in), (EndReason::Idle, 5, 0));
+    assert_eq!(rig.actions().len(), 1);
+    rig.pass(UDP_IDLE - UDP_SINGLE);
+    let ended = rig.ended();
+    assert_eq!((ended.end, ended.bytes_in), (EndReason::Idle, 6));
+    assert_eq!(ended.outer_src, Some(at("192.168.1.5:61000")));
+    assert_eq!(rig.actions(), [Action::CloseUdp(port)]);
+    assert_eq!(rig.gate.flows(), 0);
+}
+
+#[test]
+fn a_full_table_lets_go_of_what_was_silent_longest() {
+    let mut rig = Rig::new("internet");
+    let mut ports = Vec::new();
+    for index in 0..u16::try_from(MAX_UDP_PORTS).unwrap() {
+        rig.now += Duration::from_millis(1);
+        ports.push(open(&mut rig, 10_000 + index, ECHO));
+    }
+    incoming(&mut rig, ports[0], ECHO, b"alive").unwrap();
+    rig.tun(&datagram_of(own(9), at(ECHO), b"x"));
+    assert_eq!(rig.actions(), [Action::CloseUdp(ports[1])]);
+    let events = rig.events();
+    assert!(matches!(
+        &events[..],
+        [(None, GateEvent::FlowEnded(FlowEnded { end: EndReason::Evicted, .. })), (Some(_), _)]
+    ), "{events:?}");
+    assert!(incoming(&mut rig, ports[0], ECHO, b"still").is_some());
+}
+
+#[test]
+fn an_entry_that_cannot_be_written_sends_nothing() {
+    let mut rig = Rig::new("internet");
+    rig.tun(&datagram_of(own(5000), at(ECHO), b"x"));
+    let (ticket, _) = rig.opened();
+    rig.word(ticket, false);
+    assert_eq!(read_icmp(&rig.sink.packets[0]), (at(ECHO).ip(), 3, 3));
+    assert_eq!(rig.refused().refusal, Refusal::StoreUnavailable);
+    assert!(rig.sink.datagrams.is_empty());
+    assert_eq!(rig.gate.flows(), 0);
+}
+
+#[test]
+fn an_open_flow_ends_when_its_far_end_turns_out_to_be_local() {
+    let mut rig = Rig::new("internet");
+    let port = open(&mut rig, 5000, ECHO);
+    rig.gate.set_addrs(NodeAddrs { own: vec![at(ECHO).ip()], ..NodeAddrs::default() });
+    assert!(incoming(&mut rig, port, ECHO, b"x").is_none());
+    assert_eq!(rig.gate.flows(), 0);
+    rig.tun(&datagram_of(own(5000), at(ECHO), b"x"));
+    assert!(rig.sink.datagrams.is_empty());
+}
+
+#[test]
+fn no_socket_is_a_refusal_that_says_limit() {
+    let mut rig = Rig::new("internet");
+    rig.sink.fault = Some(SendFault::NoSocket);
+    rig.tun(&datagram_of(own(5000), at(ECHO), b"x"));
+    let (ticket, _) = rig.opened();
+    rig.word(ticket, true);
+    assert_eq!(read_icmp(&rig.sink.packets[0]), (at(ECHO).ip(), 3, 3));
+    let events = rig.events();
+    assert!(matches!(
+        &events[..],
+        [
+            (None, GateEvent::FlowRefused(FlowRefused { refusal: Refusal::Limit, .. })),
+            (None, GateEvent::FlowEnded(FlowEnded { end: EndReason::Evicted, .. })),
+        ]
+    ), "{events:?}");
+}

@@ -1,0 +1,333 @@
+//! The account's devices: the sync endpoint, who is connected, where peers are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use bailey_docs_store::{ChainId, DevicePublic, DocId, Head, Role};
+use bailey_model::{DeviceId, Entry, Event, Transport};
+use bailey_sync::{Endpoint, EndpointConfig, IngestFailure, SyncCommand, SyncEvent};
+use tokio::sync::mpsc;
+
+use super::event::NodeEvent;
+use super::store::StoreAsk;
+use super::{Node, clock};
+use crate::api::Failure;
+use crate::rows::{self, DeviceRow};
+
+/// Commands that wait for the endpoint. The sessions' credit keeps answers far
+/// below it; heads are what changed.
+const COMMANDS: usize = 16_384;
+/// Addresses remembered for one peer.
+const MAX_ADDRS: usize = 8;
+/// Longest file of remembered addresses.
+const MAX_FILE: u64 = 256 << 10;
+
+/// Sync, as far as the loop minds.
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    members: BTreeMap<DeviceId, (DevicePublic, Role)>,
+    endpoint: Option<Running>,
+    up: BTreeSet<DeviceId>,
+    addrs: BTreeMap<DeviceId, Vec<SocketAddr>>,
+    /// How far every chain is here.
+    heads: BTreeMap<ChainId, Head>,
+}
+
+#[derive(Debug)]
+struct Running {
+    port: u16,
+    commands: mpsc::Sender<SyncCommand>,
+}
+
+impl Devices {
+    /// What the store had at the start.
+    pub(super) fn begin(&mut self, heads: Vec<Head>, members: Vec<(DeviceId, DevicePublic, Role)>) {
+        self.heads = heads.into_iter().map(|head| (head.chain, head)).collect();
+        self.set_members(members);
+    }
+
+    fn set_members(&mut self, members: Vec<(DeviceId, DevicePublic, Role)>) {
+        self.members = members.into_iter().map(|(id, public, role)| (id, (public, role))).collect();
+    }
+
+    pub(super) fn is_up(&self, device: DeviceId) -> bool {
+        self.up.contains(&device)
+    }
+
+    pub(super) fn any_up(&self) -> bool {
+        !self.up.is_empty()
+    }
+
+    /// Whether a device may ask for a stop now.
+    pub(super) fn may_stop(&self, device: DeviceId) -> bool {
+        self.members.get(&device).is_some_and(|(_, role)| role.may_stop())
+    }
+
+    /// The port of the endpoint, on every address of the node.
+    pub(super) fn listeners(&self) -> Vec<(Transport, SocketAddr)> {
+        let Some(running) = &self.endpoint else { return Vec::new() };
+        let any = [SocketAddr::from((Ipv4Addr::UNSPECIFIED, running.port)), SocketAddr::from((Ipv6Addr::UNSPECIFIED, running.port))];
+        any.into_iter().map(|addr| (Transport::Udp, addr)).collect()
+    }
+
+    /// The port of the endpoint, if it runs.
+    pub(super) fn port(&self) -> Option<u16> {
+        self.endpoint.as_ref().map(|running| running.port)
+    }
+
+    fn command(&mut self, command: SyncCommand) {
+        let Some(running) = &self.endpoint else { return };
+        if running.commands.try_send(command).is_err() {
+            // Without its answers the endpoint is of no use; the loop starts a
+            // new one.
+            eprintln!("sync: the endpoint does not take commands");
+            self.endpoint = None;
+            self.up.clear();
+        }
+    }
+
+    /// Chains grew.
+    pub(super) fn heads(&mut self, heads: Vec<Head>) {
+        self.heads.extend(heads.iter().map(|head| (head.chain, *head)));
+        self.command(SyncCommand::Heads(heads));
+    }
+
+    pub(super) fn ingested(&mut self, peer: DeviceId, chain: ChainId, seq: u64) {
+        self.command(SyncCommand::Ingested { peer, chain, seq });
+    }
+
+    pub(super) fn not_ingested(&mut self, peer: DeviceId, chain: ChainId, failure: IngestFailure) {
+        self.command(SyncCommand::IngestFailed { peer, chain, failure });
+    }
+
+    pub(super) fn range(&mut self, peer: DeviceId, chain: ChainId, from_seq: u64, envelopes: Vec<Vec<u8>>) {
+        self.command(SyncCommand::Range { peer, chain, from_seq, envelopes });
+    }
+
+    fn tell_members(&mut self) {
+        let members = self.members.iter().map(|(id, (public, _))| (*id, public.ed25519)).collect();
+        self.command(SyncCommand::Members(members));
+    }
+
+    /// Adds addresses of a peer, newest first; `true` if that changed anything.
+    fn learn(&mut self, device: DeviceId, found: &[SocketAddr]) -> bool {
+        let known = self.addrs.entry(device).or_default();
+        let before = known.clone();
+        for addr in found.iter().rev() {
+            known.retain(|other| other != addr);
+            known.insert(0, *addr);
+        }
+        known.truncate(MAX_ADDRS);
+        *known != before
+    }
+}
+
+impl Node {
+    /// Starts the endpoint where the account has another device to speak to, or
+    /// is about to have one.
+    pub(super) fn start_sync(&mut self) -> Result<(), Failure> {
+        let alone = self.devices.members.keys().all(|device| *device == self.this);
+        if alone && self.pairings.is_empty() {
+            return Ok(());
+        }
+        self.start_endpoint()
+    }
+
+    pub(super) fn start_endpoint(&mut self) -> Result<(), Failure> {
+        let Some(account) = self.account else { return Ok(()) };
+        if self.devices.endpoint.is_some() {
+            return Ok(());
+        }
+        let entropy = clock::random().map_err(|error| Failure::host(format!("entropy: {error}")))?;
+        let port_file = self.paths.state.join("sync.port");
+        let kept = std::fs::read_to_string(&port_file).ok().and_then(|text| text.trim().parse().ok());
+        let config = |port: u16| EndpointConfig {
+            ed25519_secret: *self.keys.ed25519_secret(),
+            device: self.this,
+            account,
+            incarnation: self.incarnation,
+            listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+            entropy,
+        };
+        // The port that peers know, unless somebody else has it now.
+        let started = Endpoint::start(config(kept.unwrap_or(0))).or_else(|_| Endpoint::start(config(0)));
+        let (endpoint, commands, events) =
+            started.map_err(|error| Failure::host(format!("sync: {error}")))?;
+        let port = endpoint.local_port();
+        if kept != Some(port)
+            && let Err(error) = write_private(&port_file, &port.to_string())
+        {
+            eprintln!("{}: {error}", port_file.display());
+        }
+        self.devices.endpoint = Some(Running { port, commands: forward(commands) });
+        tokio::spawn(hand_on(events, self.events.clone()));
+        self.devices.addrs = read_addrs(&self.paths.state.join("peers"));
+        self.devices.tell_members();
+        let heads = self.devices.heads.values().copied().collect();
+        self.devices.command(SyncCommand::Heads(heads));
+        for (device, addrs) in self.devices.addrs.clone() {
+            self.devices.command(SyncCommand::Peer { device, addrs });
+        }
+        Ok(())
+    }
+
+    /// Where a peer is; remembered for later starts.
+    pub(super) fn learn_addrs(&mut self, device: DeviceId, addrs: &[SocketAddr]) {
+        if !self.devices.learn(device, addrs) {
+            return;
+        }
+        let all = self.devices.addrs.get(&device).cloned().unwrap_or_default();
+        self.devices.command(SyncCommand::Peer { device, addrs: all });
+        self.keep_addrs();
+    }
+
+    fn keep_addrs(&self) {
+        let path = self.paths.state.join("peers");
+        let lines: Vec<String> = self
+            .devices
+            .addrs
+            .iter()
+            .map(|(device, addrs)| {
+                let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+                format!("{device} {}\n", addrs.join(" "))
+            })
+            .collect();
+        if let Err(error) = write_private(&path, &lines.concat()) {
+            eprintln!("{}: {error}", path.display());
+        }
+    }
+
+    pub(super) fn on_sync(&mut self, event: SyncEvent) {
+        match event {
+            SyncEvent::Up { peer, remote, listen_port, .. } => {
+                self.devices.up.insert(peer);
+                if listen_port != 0 {
+                    let addr = SocketAddr::new(remote.ip().to_canonical(), listen_port);
+                    if self.devices.learn(peer, &[addr]) {
+                        self.keep_addrs();
+                    }
+                }
+            }
+            SyncEvent::Down { peer, reason } => {
+                self.devices.up.remove(&peer);
+                eprintln!("session with {} over: {reason}", rows::short(&peer));
+            }
+            SyncEvent::NeedRange { peer, chain, from_seq, max_bytes } => {
+                self.ask_store(StoreAsk::Range { peer, chain, from_seq, max_bytes });
+            }
+            SyncEvent::Envelope { peer, chain, bytes } => {
+                self.ask_store(StoreAsk::Ingest { peer, chain, bytes });
+            }
+            SyncEvent::Fork { peer, chain, seq, .. } => {
+                let writer = rows::short(&chain.writer);
+                eprintln!("{} has another envelope {seq} of {writer} than is here", rows::short(&peer));
+            }
+            SyncEvent::CaughtUp { .. } => {}
+        }
+    }
+
+    /// Membership changed: who may connect, who may read, who is shown.
+    pub(super) fn on_members(&mut self, members: Vec<(DeviceId, DevicePublic, Role)>) {
+        self.devices.set_members(members);
+        if let Err(failure) = self.start_sync() {
+            eprintln!("{}", failure.text);
+        }
+        self.devices.tell_members();
+    }
+
+    /// Entries of other devices that can be read now.
+    pub(super) fn on_opened(&mut self, opened: Vec<(DocId, DeviceId, Entry)>) {
+        for (doc, writer, entry) in opened {
+            if !matches!(doc, DocId::Box(_)) {
+                self.fold.push(writer, &entry);
+            }
+            self.follow(writer, doc, &entry);
+            if let Event::Receipt(receipt) = &entry.event {
+                self.on_receipt(receipt, writer);
+            }
+        }
+        self.answer_requests();
+    }
+
+    pub(super) fn device_rows(&self) -> Vec<DeviceRow> {
+        let row = |(id, (_, role)): (&DeviceId, &(DevicePublic, Role))| DeviceRow {
+            v: rows::V,
+            id: id.to_string(),
+            name: self.fold.device_name(*id),
+            role: role.as_str().to_owned(),
+            this: *id == self.this,
+            connected: self.devices.is_up(*id),
+        };
+        self.devices.members.iter().map(row).collect()
+    }
+}
+
+/// A queue in front of the endpoint's own, so that the loop never waits.
+fn forward(endpoint: mpsc::Sender<SyncCommand>) -> mpsc::Sender<SyncCommand> {
+    let (commands, mut queued) = mpsc::channel(COMMANDS);
+    tokio::spawn(async move {
+        while let Some(command) = queued.recv().await {
+            if endpoint.send(command).await.is_err() {
+                return;
+            }
+        }
+    });
+    commands
+}
+
+async fn hand_on(mut events: mpsc::Receiver<SyncEvent>, to: mpsc::Sender<NodeEvent>) {
+    while let Some(event) = events.recv().await {
+        if to.send(NodeEvent::Sync(event)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A line a device: its id and its addresses. Lines that do not parse are
+/// passed over: they are hints, and who answers must still prove its key.
+fn read_addrs(path: &Path) -> BTreeMap<DeviceId, Vec<SocketAddr>> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    if let Ok(file) = std::fs::File::open(path) {
+        let _partial = file.take(MAX_FILE).read_to_string(&mut text);
+    }
+    let line = |line: &str| {
+        let mut words = line.split(' ');
+        let device = words.next()?.parse().ok()?;
+        let addrs = words.filter_map(|word| word.parse().ok()).take(MAX_ADDRS).collect();
+        Some((device, addrs))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Written whole under another name, then put in place.
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let fresh = path.with_extension("new");
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    std::fs::rename(fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_kept_newest_first_and_bounded() {
+        let mut devices = Devices::default();
+        let device = DeviceId([1; 32]);
+        let addr = |n: u8| SocketAddr::from(([192, 168, 1, n], 4000));
+        assert!(devices.learn(device, &[addr(1), addr(2)]));
+        assert!(!devices.learn(device, &[addr(1), addr(2)]));
+        assert!(devices.learn(device, &[addr(2)]));
+        assert_eq!(devices.addrs[&device], [addr(2), addr(1)]);
+        (3..40).for_each(|n| {
+            devices.learn(device, &[addr(n)]);
+        });
+        assert_eq!(devices.addrs[&device].len(), MAX_ADDRS);
+    }
+}

@@ -1,0 +1,391 @@
+//! The device of the account.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bailey_model::AccountId;
+use bailey_session::pair::{
+    MAX_WRONG, PairConfig, PairEvent, PairFailure, Pairing, Role, refusal,
+};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{
+    DevicePublic, PEOPLE, PairCode, PairError, PairSecret, PairStartError, QUEUE, Welcome,
+    WrongStep, exporter, name_fits, random,
+};
+use crate::accept::{Accepted, Handshakes, Network};
+use crate::io::{self, IoEvent, Writer, code};
+use crate::socket::bind_udp;
+use crate::tls::{Identity, Trust};
+use crate::ALPN_PAIR;
+
+/// Connections that did not prove the code yet; the next throws out the oldest.
+const MAX_GUESTS: usize = 8;
+/// Pieces of streams that may wait for the task.
+const INTERNAL_QUEUE: usize = 16;
+/// How long the last frame may take before the endpoint closes.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// What a pairing host starts from.
+#[derive(Clone)]
+pub struct PairHostConfig {
+    /// Our Ed25519 seed.
+    pub ed25519_secret: [u8; 32],
+    /// Our public keys.
+    pub device: DevicePublic,
+    /// Our name, 1 to 64 characters.
+    pub name: String,
+    /// Where to listen; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// Our addresses for the code, the likeliest first; at most three are used.
+    pub advertise: Vec<IpAddr>,
+    /// How long the code is good for ([`super::VALID_FOR`]).
+    pub valid_for: Duration,
+}
+
+impl fmt::Debug for PairHostConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PairHostConfig")
+            .field("device", &self.device)
+            .field("name", &self.name)
+            .field("listen", &self.listen)
+            .field("advertise", &self.advertise)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the node tells a pairing host. A command that is not the next step ends
+/// the pairing.
+#[derive(Debug, Clone)]
+pub enum HostCommand {
+    /// A person compared the words; `false` ends it.
+    Confirm(bool),
+    /// After yes: the record that adds the new device.
+    Offer {
+        /// The account.
+        account: AccountId,
+        /// The record's bytes.
+        record: Vec<u8>,
+    },
+    /// After the second signature: what the new device needs.
+    Welcome(Welcome),
+    /// Ends it.
+    Cancel,
+}
+
+/// What a pairing host tells the node. [`HostEvent::Done`] and
+/// [`HostEvent::Failed`] are the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostEvent {
+    /// Somebody tried a wrong code.
+    WrongTry {
+        /// Tries left before the code is burnt.
+        left: u8,
+    },
+    /// Somebody knew the code: show this; [`HostCommand::Confirm`] follows.
+    Words {
+        /// To be compared with those on the other screen.
+        words: [&'static str; 4],
+        /// The new device's keys; the Ed25519 one is that of the connection.
+        device: DevicePublic,
+        /// Its own word for its name: untrusted text.
+        name: String,
+        /// Where it is.
+        remote: SocketAddr,
+    },
+    /// The new device's signature over the offered record.
+    Cosigned(Vec<u8>),
+    /// The new device has what it needs.
+    Done,
+    /// It ended without success.
+    Failed(PairError),
+}
+
+/// A pairing that waits for a new device. It ends with the pairing, when the
+/// code expires, or when the command sender or the receiver is dropped.
+#[derive(Debug)]
+pub struct PairHost {
+    code: PairCode,
+    port: u16,
+}
+
+impl PairHost {
+    /// Starts one, on the current tokio runtime, with a new secret.
+    ///
+    /// # Errors
+    /// [`PairStartError`].
+    pub fn start(
+        config: PairHostConfig,
+    ) -> Result<(Self, mpsc::Sender<HostCommand>, mpsc::Receiver<HostEvent>), PairStartError> {
+        if !name_fits(&config.name) {
+            return Err(PairStartError::Name);
+        }
+        let secret = PairSecret(random().map_err(PairStartError::Entropy)?);
+        let identity = Identity::new(&config.ed25519_secret)?;
+        let server = identity.server(Trust::Anyone, ALPN_PAIR)?;
+        let quic = quinn::Endpoint::new(
+            quinn::EndpointConfig::default(),
+            Some(server),
+            bind_udp(config.listen)?,
+            Arc::new(quinn::TokioRuntime),
+        )?;
+        let port = quic.local_addr()?.port();
+        let addrs: Vec<_> =
+            config.advertise.iter().take(3).map(|ip| SocketAddr::new(*ip, port)).collect();
+        let code = PairCode::new(&addrs, secret)?;
+        let (commands, command_rx) = mpsc::channel(QUEUE);
+        let (events, event_rx) = mpsc::channel(QUEUE);
+        let (tell, told) = mpsc::channel(INTERNAL_QUEUE);
+        let task = Task {
+            deadline: Instant::now() + config.valid_for,
+            config,
+            secret,
+            quic,
+            events,
+            tell,
+            handshakes: Handshakes::default(),
+            guests: BTreeMap::new(),
+            last_guest: 0,
+            proved: None,
+            wrong: 0,
+        };
+        tokio::spawn(task.run(command_rx, told));
+        Ok((Self { code, port }, commands, event_rx))
+    }
+
+    /// What the person carries to the new device.
+    #[must_use]
+    pub fn code(&self) -> &PairCode {
+        &self.code
+    }
+
+    /// The UDP port that it listens on.
+    #[must_use]
+    pub fn local_port(&self) -> u16 {
+        self.port
+    }
+}
+
+enum Internal {
+    Handshake(u64, Option<Box<Accepted>>),
+    Io(u64, IoEvent),
+}
+
+struct Guest {
+    pairing: Pairing,
+    writer: Writer,
+}
+
+/// The task goes on, or ends with this.
+type Step = Result<(), Result<(), PairError>>;
+
+struct Task {
+    config: PairHostConfig,
+    secret: PairSecret,
+    quic: quinn::Endpoint,
+    events: mpsc::Sender<HostEvent>,
+    tell: mpsc::Sender<Internal>,
+    handshakes: Handshakes,
+    /// Oldest first.
+    guests: BTreeMap<u64, Guest>,
+    last_guest: u64,
+    /// Who proved the code: the only one from then on.
+    proved: Option<u64>,
+    wrong: u8,
+    deadline: Instant,
+}
+
+impl Task {
+    async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<HostCommand>,
+        mut told: mpsc::Receiver<Internal>,
+    ) {
+        let end = loop {
+            let step = tokio::select! {
+                () = sleep_until(self.deadline) => Err(Err(PairError::Expired)),
+                () = self.events.closed() => break None,
+                command = commands.recv() => self.handle_command(command),
+                told = told.recv() => match told {
+                    Some(told) => self.handle_internal(told),
+                    None => Ok(()),
+                },
+                incoming = self.quic.accept() => match incoming {
+                    None => Err(Err(PairError::Lost("the socket failed".to_owned()))),
+                    Some(incoming) => {
+                        self.handle_incoming(incoming);
+                        Ok(())
+                    }
+                },
+            };
+            let step = match step {
+                Ok(()) => self.pump().await,
+                Err(end) => Err(end),
+            };
+            if let Err(end) = step {
+                break Some(end);
+            }
+        };
+        if let Some(end) = end {
+            let event = match end {
+                Ok(()) => HostEvent::Done,
+                Err(error) => HostEvent::Failed(error),
+            };
+            // The node may be gone; then nobody needs to hear it.
+            let _ = self.events.send(event).await;
+        }
+        // Last frames go out before the writers close their connections.
+        for (_, mut guest) in std::mem::take(&mut self.guests) {
+            guest.pairing.cancel();
+            flush(&mut guest);
+        }
+        drop(self.handshakes);
+        let _ = timeout(CLOSING, self.quic.wait_idle()).await;
+        self.quic.close(code::LEAVING, b"");
+    }
+
+    fn handle_incoming(&mut self, incoming: quinn::Incoming) {
+        if self.proved.is_some() {
+            return incoming.refuse();
+        }
+        let network = Network::of(incoming.remote_address().ip(), false);
+        self.handshakes.take_up(incoming, network, self.tell.clone(), Internal::Handshake);
+    }
+
+    fn handle_command(&mut self, command: Option<HostCommand>) -> Step {
+        let guest = self.proved.and_then(|id| self.guests.get_mut(&id));
+        let Some(command) = command else { return Err(Err(PairFailure::CancelledHere.into())) };
+        let done = match (command, guest) {
+            (HostCommand::Cancel, _) => {
+                return Err(Err(PairFailure::CancelledHere.into()));
+            }
+            (_, None) => Err(WrongStep),
+            (HostCommand::Confirm(same), Some(guest)) => guest.pairing.confirm(same),
+            (HostCommand::Offer { account, record }, Some(guest)) => {
+                guest.pairing.offer(account, record)
+            }
+            (HostCommand::Welcome(welcome), Some(guest)) => guest.pairing.welcome(welcome),
+        };
+        done.map_err(|step| Err(step.into()))
+    }
+
+    fn handle_internal(&mut self, told: Internal) -> Step {
+        match told {
+            Internal::Handshake(id, accepted) => {
+                if self.handshakes.over(id)
+                    && let Some(accepted) = accepted
+                {
+                    self.greet(*accepted);
+                }
+            }
+            Internal::Io(id, IoEvent::Bytes(bytes)) => {
+                if let Some(guest) = self.guests.get_mut(&id) {
+                    guest.pairing.handle_bytes(&bytes);
+                }
+            }
+            Internal::Io(_, IoEvent::Written) => {}
+            Internal::Io(id, IoEvent::Gone(why)) => {
+                if self.guests.remove(&id).is_some() && self.proved == Some(id) {
+                    return Err(Err(PairError::Lost(why)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self, accepted: Accepted) {
+        let Accepted { connection, key, send, recv } = accepted;
+        let exporter = exporter(&connection).filter(|_| self.proved.is_none());
+        let (Some(exporter), Ok(nonce)) = (exporter, random()) else {
+            return connection.close(code::REFUSED, b"");
+        };
+        let pairing = Pairing::new(PairConfig {
+            role: Role::Host,
+            secret: self.secret,
+            exporter,
+            peer_key: key,
+            device: self.config.device,
+            name: self.config.name.clone(),
+            nonce,
+        });
+        let Ok(pairing) = pairing else { return connection.close(code::REFUSED, b"") };
+        self.last_guest += 1;
+        let id = self.last_guest;
+        let tag = move |event| Internal::Io(id, event);
+        let writer = io::start(connection, send, recv, self.tell.clone(), tag);
+        if self.guests.len() >= MAX_GUESTS {
+            self.guests.pop_first();
+        }
+        self.guests.insert(id, Guest { pairing, writer });
+    }
+
+    /// Takes what the guests say; those that are over leave.
+    async fn pump(&mut self) -> Step {
+        let ids: Vec<u64> = self.guests.keys().copied().collect();
+        for id in ids {
+            while let Some(event) = self.guests.get_mut(&id).and_then(|g| g.pairing.poll_event()) {
+                self.handle_event(id, event).await?;
+            }
+            if let Some(guest) = self.guests.get_mut(&id) {
+                flush(guest);
+                if guest.pairing.is_over() && self.proved != Some(id) {
+                    self.guests.remove(&id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle_event(&mut self, id: u64, event: PairEvent) -> Step {
+        let event = match event {
+            PairEvent::Proved => {
+                self.proved = Some(id);
+                self.deadline = Instant::now() + PEOPLE;
+                for (other, mut guest) in std::mem::take(&mut self.guests) {
+                    if other == id {
+                        self.guests.insert(other, guest);
+                    } else if let Some(room) = guest.writer.room() {
+                        guest.pairing.cancel();
+                        room.send(refusal());
+                    }
+                }
+                return Ok(());
+            }
+            PairEvent::Words { words, device, name } => {
+                let Some(guest) = self.guests.get(&id) else { return Ok(()) };
+                let remote = guest.writer.connection().remote_address();
+                let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+                HostEvent::Words { words, device, name, remote }
+            }
+            PairEvent::Cosigned(cosignature) => HostEvent::Cosigned(cosignature),
+            PairEvent::Done => return Err(Ok(())),
+            PairEvent::Failed(failure) if self.proved == Some(id) => {
+                return Err(Err(failure.into()));
+            }
+            PairEvent::Failed(PairFailure::WrongCode) => {
+                self.wrong += 1;
+                if self.wrong >= MAX_WRONG {
+                    return Err(Err(PairError::Burnt));
+                }
+                HostEvent::WrongTry { left: MAX_WRONG - self.wrong }
+            }
+            // Said by guests that proved nothing, or by the joining side only.
+            PairEvent::Failed(_) | PairEvent::Offer { .. } | PairEvent::Welcome(_) => {
+                return Ok(());
+            }
+        };
+        let sent = self.events.send(event).await;
+        sent.map_err(|_| Err(PairFailure::CancelledHere.into()))
+    }
+}
+
+fn flush(guest: &mut Guest) {
+    while let Some(room) = guest.writer.room() {
+        let Some(frame) = guest.pairing.poll_transmit() else { break };
+        room.send(frame);
+    }
+}
