@@ -38,8 +38,9 @@ CREATE TABLE own_docs(
 CREATE TABLE epochs(
   key_id BLOB PRIMARY KEY, number INTEGER NOT NULL, made INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE wraps(
-  key_id BLOB NOT NULL, enc BLOB NOT NULL, writer BLOB NOT NULL, epoch INTEGER NOT NULL,
-  membership BLOB NOT NULL, sealed BLOB NOT NULL, PRIMARY KEY(key_id, enc)) WITHOUT ROWID;
+  key_id BLOB NOT NULL, signer BLOB NOT NULL, writer BLOB NOT NULL, epoch INTEGER NOT NULL,
+  membership BLOB NOT NULL, enc BLOB NOT NULL, sealed BLOB NOT NULL,
+  PRIMARY KEY(key_id, writer, signer)) WITHOUT ROWID;
 CREATE TABLE quarantine(
   id INTEGER PRIMARY KEY, at INTEGER NOT NULL, reason TEXT NOT NULL, hash BLOB NOT NULL UNIQUE,
   bytes BLOB NOT NULL);
@@ -99,20 +100,27 @@ pub enum OpenDbError {
     },
 }
 
-/// Makes the store's folder and an empty database, unless there is one.
+/// Makes the store's folder, for its user alone.
+pub(crate) fn create_folder(dir: &Path) -> Result<(), OpenDbError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|source| OpenDbError::Io {
+            path: dir.to_owned(),
+            source,
+        })
+}
+
+/// Makes an empty database, unless there is one. The lock is held.
 ///
-/// The tables are made under another name and the file is then linked into
+/// The tables are made under another name and the file is then moved into
 /// place, so a database that is there is always whole.
 pub(crate) fn create(dir: &Path) -> Result<(), OpenDbError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| OpenDbError::Io { path, source }
     };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(at(dir))?;
     let path = dir.join(FILE);
     if path.try_exists().map_err(at(&path))? {
         return Ok(());

@@ -279,7 +279,7 @@ impl Store {
         let device = self.device;
         let mut arrived = false;
         self.keep(chain, verified, bytes, now, |db| {
-            arrived = !store_wraps(db, &record, &device)?.is_empty();
+            arrived = !store_wraps(db, &record, &fields.chain.writer, &device)?.is_empty();
             match &record.epoch {
                 // An epoch of an earlier life of this store.
                 Some(epoch) if fields.chain.writer == device => store_epoch(db, epoch),

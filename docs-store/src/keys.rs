@@ -22,9 +22,9 @@ const RECORD_WRAPS: u8 = 2;
 /// Most wraps of one record: about 190 bytes each, so a record stays well
 /// below an envelope's cap.
 pub(crate) const MAX_WRAPS: usize = 512;
-/// Most wraps that are tried for one key: a member that floods a key's name
-/// with bad ones costs no more than this many agreements.
-const MAX_TRIES: usize = 16;
+/// Most wraps that are tried for one key: the writer's own first, then one of
+/// each member that handed it on.
+const MAX_TRIES: usize = 64;
 /// Most epoch keys kept in memory.
 const MAX_RING: usize = 4096;
 
@@ -176,28 +176,29 @@ pub(crate) fn wrap_to_all(
     Ok(wraps)
 }
 
-/// Stores the wraps of a record that are addressed to a device.
+/// Stores the wraps of a record that are addressed to a device. The newest of
+/// each signer for a key stays, so a member cannot crowd out another's.
 pub(crate) fn store_wraps(
     db: &Connection,
     record: &KeyRecord,
+    signer: &DeviceId,
     device: &DeviceId,
 ) -> rusqlite::Result<Vec<KeyId>> {
     let heads = postcard::to_stdvec(&record.membership).unwrap_or_default();
     let mut statement = db.prepare_cached(
-        "INSERT OR IGNORE INTO wraps(key_id, enc, writer, epoch, membership, sealed) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR REPLACE INTO wraps(key_id, signer, writer, epoch, membership, enc, sealed) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
     let mut stored = Vec::new();
     for wrap in record.wraps.iter().filter(|wrap| wrap.recipient == *device) {
-        let sealed = [&wrap.sealed.0[..], &wrap.sealed.1].concat();
-        let epoch = i64::from(wrap.epoch);
         statement.execute(params![
             wrap.key_id.0,
-            wrap.enc,
+            signer.0,
             wrap.writer.0,
-            epoch,
+            i64::from(wrap.epoch),
             heads,
-            sealed
+            wrap.enc,
+            [&wrap.sealed.0[..], &wrap.sealed.1].concat(),
         ])?;
         stored.push(wrap.key_id);
     }
@@ -272,34 +273,36 @@ impl KeyRing {
         self.open.insert(key.id(), key);
     }
 
-    /// Finds a key by its name, opening a stored wrap if need be. `None` if no
-    /// wrap for this device has come.
+    /// Finds a writer's key by its name, opening a stored wrap if need be: the
+    /// writer's own first. `None` if no wrap for this device has come.
     pub(crate) fn find(
         &mut self,
         db: &Connection,
         account: AccountId,
+        writer: DeviceId,
         key_id: KeyId,
     ) -> rusqlite::Result<Option<EpochKey>> {
         if let Some(key) = self.open.get(&key_id) {
             return Ok(Some(key.clone()));
         }
         let mut statement = db.prepare_cached(
-            "SELECT writer, epoch, membership, enc, sealed FROM wraps WHERE key_id = ?1 LIMIT ?2",
+            "SELECT epoch, membership, enc, sealed FROM wraps WHERE key_id = ?1 AND writer = ?2 \
+             ORDER BY signer = ?2 DESC LIMIT ?3",
         )?;
         let tries = i64::try_from(MAX_TRIES).unwrap_or(1);
-        let mut rows = statement.query(params![key_id.0, tries])?;
+        let mut rows = statement.query(params![key_id.0, writer.0, tries])?;
         while let Some(row) = rows.next()? {
-            let membership: Vec<u8> = row.get(2)?;
+            let membership: Vec<u8> = row.get(1)?;
             let context = WrapContext {
                 account,
-                writer: DeviceId(row.get(0)?),
-                epoch: row.get(1)?,
+                writer,
+                epoch: row.get(0)?,
                 recipient: self.device,
                 membership: &membership,
             };
             let wrapped = Wrapped {
-                enc: row.get(3)?,
-                sealed: row.get(4)?,
+                enc: row.get(2)?,
+                sealed: row.get(3)?,
             };
             if let Ok(key) = unwrap(&wrapped, &context, &self.keys, key_id) {
                 drop(rows);

@@ -133,7 +133,7 @@ impl Reader {
         }
         if writer.is_none_or(|writer| writer == *device) {
             let entries = by_writer.entry(*device).or_default();
-            read_journal(&tx, ring, account, doc, entries)?;
+            read_journal(&tx, ring, account, *device, doc, entries)?;
         }
         for entries in by_writer.values_mut() {
             entries.sort_by_key(|entry| entry.no);
@@ -192,7 +192,7 @@ impl ChainReader<'_> {
             }
             let key = self
                 .ring
-                .find(self.db, self.account, verified.header.key_id)?;
+                .find(self.db, self.account, id.writer, verified.header.key_id)?;
             let Some(key) = key else {
                 self.reading.waiting.push(*id);
                 return Ok(());
@@ -229,12 +229,15 @@ fn read_journal(
     db: &Connection,
     ring: &mut KeyRing,
     account: AccountId,
+    device: DeviceId,
     doc: DocId,
     out: &mut Vec<Entry>,
 ) -> Result<(), ReadError> {
     for row in journal::load(db, Some(doc))? {
         let damaged = || ReadError::Journal { doc, no: row.no };
-        let key = ring.find(db, account, row.key_id)?.ok_or_else(damaged)?;
+        let key = ring
+            .find(db, account, device, row.key_id)?
+            .ok_or_else(damaged)?;
         let key = key.segment_key(doc, row.segment);
         let packed = open_row(&key, row.no, &row.sealed).map_err(|_| damaged())?;
         out.push(unpack(&packed).map_err(|_| damaged())?);

@@ -271,7 +271,7 @@ impl Store {
         for (device, public) in owed {
             let mut wraps = Vec::with_capacity(epochs.len());
             for epoch in &epochs {
-                let key = self.ring.find(&self.db, account, epoch.key_id);
+                let key = self.ring.find(&self.db, account, self.device, epoch.key_id);
                 let key = key
                     .map_err(crate::db::DbError::from)?
                     .ok_or(BuildError::NoKey)?;

@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use bailey_envelope::{
-    ChainId, DeviceKeys, DocId, EpochKey, Fields, Hash, Head, Kind, Verified, VerifyError, seal_row,
-};
+use bailey_envelope::{ChainId, DeviceKeys, DocId, EpochKey, Fields, Hash, Head, Kind, seal_row};
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation, Timestamp};
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior};
 
-use crate::account::{Members, Node, Record, members_of};
+use crate::account::{Members, Node};
 use crate::chains::{self, Chain, Stored};
 use crate::db::{self, DbError};
 use crate::entropy::{Entropy, random};
@@ -22,6 +20,10 @@ use crate::own::{self, Built, Carries, OwnDoc, Unsealed};
 use crate::schema;
 
 mod account;
+mod meta;
+
+pub(crate) use meta::{account_node, put_account, stored_account};
+use meta::{load_account, load_handed, put_handed};
 
 /// Most entries appended and not committed: what arrives in one turn of the
 /// node's loop is far below.
@@ -109,7 +111,7 @@ impl Store {
         now: Timestamp,
         mut entropy: Box<dyn Entropy>,
     ) -> Result<Self, OpenError> {
-        db::create(dir)?;
+        db::create_folder(dir)?;
         let lock_path = dir.join("store.lock");
         let lock = Lock::take(&lock_path).map_err(|error| match error {
             LockError::Held(pid) => OpenError::InUse { pid },
@@ -118,6 +120,7 @@ impl Store {
                 source,
             },
         })?;
+        db::create(dir)?;
         let db = db::open_writer(dir)?;
         let chains = chains::load(&db)?;
         let account = load_account(&db, &chains)?;
@@ -449,7 +452,7 @@ impl Store {
             };
             let key = self
                 .ring
-                .find(&self.db, account, row.key_id)?
+                .find(&self.db, account, self.device, row.key_id)?
                 .ok_or_else(damaged)?;
             let key = key.segment_key(row.doc, row.segment);
             let packed = bailey_envelope::open_row(&key, row.no, &row.sealed);
@@ -509,7 +512,7 @@ fn write_built(
         } => put_account(db, account)?,
         Carries::Record { begins: None } => {}
         Carries::Keys { record, handed } => {
-            keys::store_wraps(db, record, &id.writer)?;
+            keys::store_wraps(db, record, &id.writer, &id.writer)?;
             if let Some(epoch) = &record.epoch {
                 keys::store_epoch(db, epoch)?;
             }
@@ -519,82 +522,4 @@ fn write_built(
         }
     }
     Ok(chain)
-}
-
-/// Notes which account this store belongs to.
-pub(crate) fn put_account(db: &Connection, account: &AccountId) -> rusqlite::Result<()> {
-    db.execute(
-        "INSERT INTO meta(key, value) VALUES ('account', ?1)",
-        params![account.0],
-    )?;
-    Ok(())
-}
-
-fn put_handed(db: &Connection, device: &DeviceId) -> rusqlite::Result<()> {
-    let key = format!("handed {device}");
-    db.execute(
-        "INSERT OR REPLACE INTO meta(key, value) VALUES (?1, x'01')",
-        params![key],
-    )?;
-    Ok(())
-}
-
-fn load_handed(db: &Connection) -> rusqlite::Result<BTreeSet<DeviceId>> {
-    let mut statement = db.prepare("SELECT substr(key, 8) FROM meta WHERE key LIKE 'handed %'")?;
-    let devices = statement.query_map([], |row| row.get::<_, String>(0))?;
-    devices
-        .map(|text| text?.parse().map_err(|_| rusqlite::Error::InvalidQuery))
-        .collect()
-}
-
-/// The account that a database belongs to.
-pub(crate) fn stored_account(db: &Connection) -> rusqlite::Result<Option<AccountId>> {
-    db.query_row("SELECT value FROM meta WHERE key = 'account'", [], |row| {
-        row.get(0)
-    })
-    .optional()
-    .map(|id| id.map(AccountId))
-}
-
-fn load_account(
-    db: &Connection,
-    chains: &BTreeMap<ChainId, Chain>,
-) -> Result<Option<Account>, OpenError> {
-    let Some(id) = stored_account(db)? else {
-        return Ok(None);
-    };
-    let mut nodes = Vec::new();
-    for (chain_id, chain) in chains.iter().filter(|(id, _)| id.doc == DocId::Account) {
-        let Some(row) = chain.row else { continue };
-        for bytes in chains::range(db, row, 1, usize::MAX, usize::MAX)? {
-            nodes.push(node_of(chain_id, &bytes)?);
-        }
-    }
-    let members = members_of(id, &nodes);
-    Ok(Some(Account { id, nodes, members }))
-}
-
-fn node_of(chain: &ChainId, bytes: &[u8]) -> Result<Node, OpenError> {
-    let verified = Verified::from_stored(bytes).map_err(|error| match error {
-        VerifyError::Decode(error) => OpenError::Envelope(error),
-        _ => OpenError::Record(crate::account::RecordError::Malformed),
-    })?;
-    let body = verified
-        .plain()
-        .map_err(|_| crate::account::RecordError::Malformed)?;
-    Ok(account_node(chain, &verified, Record::decode(body)?))
-}
-
-/// A record as a node of the membership's graph.
-pub(crate) fn account_node(chain: &ChainId, verified: &Verified<'_>, record: Record) -> Node {
-    let mut parents = record.seen;
-    if verified.header.fields.prev != Hash::NONE {
-        parents.push(verified.header.fields.prev);
-    }
-    Node {
-        hash: verified.hash,
-        signer: chain.writer,
-        parents,
-        act: record.act,
-    }
 }

@@ -585,16 +585,22 @@ fn a_launcher_that_is_killed_takes_its_box_with_it() {
 
 #[test]
 fn a_terminal_is_the_boxs_own_and_controls_it() {
-    let ask = Ask::shell("tty; stty size; sleep 1000").terminal(33, 101);
+    let script = "
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.system('tty; stty size')
+print('ready', flush=True)
+os.execv('/usr/bin/sleep', ['sleep', '1000'])";
+    let ask = Ask::python(script).terminal(33, 101);
     let mut made = ask.make().unwrap().go().running();
     let mut terminal = made.terminal.take().unwrap();
     let mut seen = String::new();
     let mut bytes = [0; 256];
-    while !seen.contains("33 101") {
+    while !seen.contains("ready") {
         let count = terminal.read(&mut bytes).unwrap();
         seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
     }
-    assert!(seen.starts_with("/dev/pts/0\r\n"), "{seen}");
+    assert!(seen.starts_with("/dev/pts/0\r\n33 101\r\n"), "{seen}");
     terminal.write_all(&[3]).unwrap();
     assert_eq!(made.end().end, ChildExit::Signal(2));
 }

@@ -14,15 +14,26 @@ fn main() {
         return;
     }
     let seconds = std::env::var("SECONDS_EACH").unwrap_or_else(|_| "3".to_owned());
-    let mtu = std::env::var("MTU").ok().and_then(|mtu| mtu.parse().ok()).unwrap_or(65520);
+    let mtu = std::env::var("MTU")
+        .ok()
+        .and_then(|mtu| mtu.parse().ok())
+        .unwrap_or(65520);
     let world = World::with_mtu("internet,local", no_facts(), mtu);
     let servers = [serve(&world.router), serve(&world.node)];
     for (name, place, target) in [
         ("loopback", &world.router, "127.0.0.1".to_owned()),
-        ("gate to the node itself", &world.inner, "192.168.77.2".to_owned()),
+        (
+            "gate to the node itself",
+            &world.inner,
+            "192.168.77.2".to_owned(),
+        ),
         ("veth", &world.node, PUBLIC_V4.to_string()),
         ("gate and veth", &world.inner, PUBLIC_V4.to_string()),
-        ("gate and veth, IPv6", &world.inner, world::PUBLIC_V6.to_string()),
+        (
+            "gate and veth, IPv6",
+            &world.inner,
+            world::PUBLIC_V6.to_string(),
+        ),
     ] {
         let out = iperf(place, &target, &seconds, &[]);
         let back = iperf(place, &target, &seconds, &["-R"]);
@@ -37,8 +48,13 @@ fn main() {
 }
 
 fn serve(place: &Place) -> Child {
-    let child =
-        place.run(|| Command::new("iperf3").arg("-s").stdout(Stdio::null()).spawn().unwrap());
+    let child = place.run(|| {
+        Command::new("iperf3")
+            .arg("-s")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    });
     std::thread::sleep(Duration::from_millis(300));
     child
 }
@@ -49,8 +65,18 @@ fn end(mut child: Child) {
 }
 
 fn iperf(place: &Place, target: &str, seconds: &str, more: &[&'static str]) -> f64 {
-    let mut words = vec!["-c".to_owned(), target.to_owned(), "-t".to_owned(), seconds.to_owned()];
-    words.extend(["-O".to_owned(), "1".to_owned(), "-f".to_owned(), "m".to_owned()]);
+    let mut words = vec![
+        "-c".to_owned(),
+        target.to_owned(),
+        "-t".to_owned(),
+        seconds.to_owned(),
+    ];
+    words.extend([
+        "-O".to_owned(),
+        "1".to_owned(),
+        "-f".to_owned(),
+        "m".to_owned(),
+    ]);
     words.extend(more.iter().map(|word| (*word).to_owned()));
     let output = place.run(move || Command::new("iperf3").args(words).output().unwrap());
     let text = String::from_utf8_lossy(&output.stdout);
@@ -70,7 +96,9 @@ fn iperf(place: &Place, target: &str, seconds: &str, more: &[&'static str]) -> f
 fn connections(world: &World) {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
-    let listener = world.router.run(|| TcpListener::bind("0.0.0.0:7000").unwrap());
+    let listener = world
+        .router
+        .run(|| TcpListener::bind("0.0.0.0:7000").unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
@@ -92,7 +120,10 @@ fn connections(world: &World) {
             }
             count
         });
-        println!("{name}: {} connections a second, one after the other", count / 2);
+        println!(
+            "{name}: {} connections a second, one after the other",
+            count / 2
+        );
     }
 }
 
@@ -112,7 +143,10 @@ fn round_trips(world: &World) {
                 .collect::<Vec<_>>()
         });
         times.sort_unstable();
-        println!("{name}: round trip of one byte, median {:?}, p99 {:?}", times[5000], times[9900]);
+        println!(
+            "{name}: round trip of one byte, median {:?}, p99 {:?}",
+            times[5000], times[9900]
+        );
     }
 }
 

@@ -28,13 +28,53 @@ pub enum ConfineError {
 /// Calls that pass whatever their arguments: moving bytes, polling, memory,
 /// time, and what the C library and the runtime need to end.
 const ALLOWED: &[&str] = &[
-    "bind", "brk", "clock_gettime", "clock_nanosleep", "close", "connect", "epoll_ctl",
-    "epoll_pwait", "epoll_pwait2", "epoll_wait", "exit", "exit_group", "fcntl", "fcntl64", "futex",
-    "futex_time64", "getpeername", "getpid", "getrandom", "getsockname", "getsockopt", "gettid",
-    "gettimeofday", "madvise", "mremap", "munmap", "nanosleep", "poll", "ppoll", "read", "readv",
-    "recv", "recvfrom", "recvmsg", "restart_syscall", "rt_sigaction", "rt_sigprocmask",
-    "rt_sigreturn", "send", "sendmsg", "sendto", "setsockopt", "shutdown", "sigaltstack",
-    "sigreturn", "write", "writev",
+    "bind",
+    "brk",
+    "clock_gettime",
+    "clock_nanosleep",
+    "close",
+    "connect",
+    "epoll_ctl",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "exit",
+    "exit_group",
+    "fcntl",
+    "fcntl64",
+    "futex",
+    "futex_time64",
+    "getpeername",
+    "getpid",
+    "getrandom",
+    "getsockname",
+    "getsockopt",
+    "gettid",
+    "gettimeofday",
+    "madvise",
+    "mremap",
+    "munmap",
+    "nanosleep",
+    "poll",
+    "ppoll",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "restart_syscall",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "send",
+    "sendmsg",
+    "sendto",
+    "setsockopt",
+    "shutdown",
+    "sigaltstack",
+    "sigreturn",
+    "write",
+    "writev",
 ];
 
 /// Confines this thread, which must be the only one, for good.
@@ -57,7 +97,12 @@ fn drop_capabilities() -> Result<(), ConfineError> {
     if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP).map_err(fault)? {
         caps::clear(None, CapSet::Bounding).map_err(fault)?;
     }
-    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+    for set in [
+        CapSet::Ambient,
+        CapSet::Inheritable,
+        CapSet::Effective,
+        CapSet::Permitted,
+    ] {
         caps::clear(None, set).map_err(fault)?;
     }
     Ok(())
@@ -78,7 +123,11 @@ fn filter() -> Result<ScmpFilterContext, ConfineError> {
     let low = u64::from(u32::MAX);
     for family in [libc::AF_INET, libc::AF_INET6] {
         let family: ScmpArgCompare = scmp_cmp!($arg0 & low == number(family));
-        filter.add_rule_conditional(ScmpAction::Allow, ScmpSyscall::from_name("socket")?, &[family])?;
+        filter.add_rule_conditional(
+            ScmpAction::Allow,
+            ScmpSyscall::from_name("socket")?,
+            &[family],
+        )?;
     }
     let exec = number(libc::PROT_EXEC);
     for name in ["mmap", "mmap2", "mprotect"] {
@@ -92,4 +141,83 @@ fn filter() -> Result<ScmpFilterContext, ConfineError> {
     let own = scmp_cmp!($arg0 & low == own);
     filter.add_rule_conditional(ScmpAction::Allow, ScmpSyscall::from_name("tgkill")?, &[own])?;
     Ok(filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+    use std::os::unix::net::UnixDatagram;
+    use std::process::Command;
+
+    use nix::errno::Errno;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    use nix::unistd::{Pid, getppid};
+
+    const CHILD: &str = "BAILEY_GATE_CONFINED";
+
+    fn is_denied<T: std::fmt::Debug>(what: &str, result: std::io::Result<T>) {
+        match result {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+
+    fn denied<T: std::fmt::Debug>(what: &str, result: Result<T, Errno>) {
+        is_denied(what, result.map_err(Into::into));
+    }
+
+    #[test]
+    fn a_confined_gate_has_sockets_of_two_families_and_nothing_else() {
+        // In a process of its own, which is confined for good.
+        let name = "confine::tests::a_confined_gate_has_sockets_of_two_families_and_nothing_else";
+        if std::env::var_os(CHILD).is_none() {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
+            assert!(child.status().unwrap().success());
+            return;
+        }
+        let parent = getppid();
+        super::confine().unwrap();
+        is_denied("open", std::fs::File::open("/etc/passwd"));
+        is_denied("read a folder", std::fs::read_dir("/").map(drop));
+        is_denied("make a file", std::fs::write("/tmp/bailey-gate-test", b"x"));
+        is_denied("a Unix socket", UnixDatagram::unbound());
+        is_denied("execute", Command::new("/bin/true").status());
+        let thread = std::thread::Builder::new().spawn(|| {});
+        assert!(thread.is_err());
+        for family in [
+            AddressFamily::Netlink,
+            AddressFamily::Packet,
+            AddressFamily::Vsock,
+        ] {
+            let made = socket(family, SockType::Datagram, SockFlag::empty(), None);
+            denied("a socket of another family", made);
+        }
+        denied("signal the parent", nix::sys::signal::kill(parent, None));
+        denied(
+            "signal everyone",
+            nix::sys::signal::kill(Pid::from_raw(-1), None),
+        );
+        denied("trace the parent", nix::sys::ptrace::attach(parent));
+        denied(
+            "a namespace",
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER),
+        );
+        // What a gate lives by still works.
+        assert_eq!(
+            TcpStream::connect((Ipv4Addr::LOCALHOST, 1))
+                .unwrap_err()
+                .kind(),
+            ErrorKind::ConnectionRefused
+        );
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+        assert_eq!(socket.recv_from(&mut [0]).unwrap().0, 1);
+        let large = vec![1_u8; 64 << 20];
+        assert_eq!(
+            large.iter().map(|octet| usize::from(*octet)).sum::<usize>(),
+            64 << 20
+        );
+    }
 }

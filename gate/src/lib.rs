@@ -10,7 +10,10 @@ mod netlink;
 mod poll;
 mod shell;
 mod stream;
-#[expect(unsafe_code, reason = "prctl, mallopt and the descriptor a process is started with")]
+#[expect(
+    unsafe_code,
+    reason = "prctl, mallopt and the descriptor a process is started with"
+)]
 mod sys;
 mod upstream;
 mod wire;

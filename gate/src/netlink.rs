@@ -84,7 +84,11 @@ impl Netlink {
         // The kernel answers at once; this only keeps a fault from hanging a box.
         setsockopt(&asking, sockopt::ReceiveTimeout, &TimeVal::new(1, 0))?;
         let hearing = open(SockFlag::SOCK_NONBLOCK, GROUPS)?;
-        Ok(Self { asking, hearing, buffer: vec![0; CHUNK] })
+        Ok(Self {
+            asking,
+            hearing,
+            buffer: vec![0; CHUNK],
+        })
     }
 
     /// The socket that becomes readable when something changed.
@@ -98,7 +102,11 @@ impl Netlink {
     pub(crate) fn drain(&mut self) -> bool {
         let mut any = false;
         loop {
-            match recv(self.hearing.as_raw_fd(), &mut self.buffer, MsgFlags::empty()) {
+            match recv(
+                self.hearing.as_raw_fd(),
+                &mut self.buffer,
+                MsgFlags::empty(),
+            ) {
                 Ok(0) | Err(nix::Error::EAGAIN) => return any,
                 Ok(_) | Err(nix::Error::ENOBUFS | nix::Error::EINTR) => any = true,
                 Err(_) => return any,
@@ -119,15 +127,24 @@ impl Netlink {
             message.header.address_family = family;
             RouteNetlinkMessage::GetRoute(message)
         };
-        let questions =
-            [link, address, route(AddressFamily::Inet), route(AddressFamily::Inet6)];
+        let questions = [
+            link,
+            address,
+            route(AddressFamily::Inet),
+            route(AddressFamily::Inet6),
+        ];
         for (number, question) in (1..).zip(questions) {
             self.ask(number, question, &mut found)?;
         }
         Ok(found.addrs)
     }
 
-    fn ask(&mut self, number: u32, question: RouteNetlinkMessage, found: &mut Found) -> Result<(), NetlinkError> {
+    fn ask(
+        &mut self,
+        number: u32,
+        question: RouteNetlinkMessage,
+        found: &mut Found,
+    ) -> Result<(), NetlinkError> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_DUMP | NLM_F_REQUEST;
         header.sequence_number = number;
@@ -238,7 +255,10 @@ impl Found {
                     links.extend(hops.iter().map(|hop| hop.interface_index));
                     gateway |= hops.iter().all(|hop| {
                         hop.attributes.iter().any(|attribute| {
-                            matches!(attribute, RouteAttribute::Gateway(_) | RouteAttribute::Via(_))
+                            matches!(
+                                attribute,
+                                RouteAttribute::Gateway(_) | RouteAttribute::Via(_)
+                            )
                         })
                     });
                 }
@@ -248,7 +268,9 @@ impl Found {
         let network = to.map(|ip| (ip, len));
         match route.header.kind {
             RouteType::Local | RouteType::Anycast => {
-                self.addrs.on_link.extend(network.filter(|(_, len)| *len > 0));
+                self.addrs
+                    .on_link
+                    .extend(network.filter(|(_, len)| *len > 0));
             }
             RouteType::Unicast => {
                 let default = len <= if v6 { DEFAULT_V6 } else { DEFAULT_V4 };

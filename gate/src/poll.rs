@@ -79,7 +79,10 @@ pub(crate) struct Poll {
 impl Poll {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        Ok(Self { epoll, events: vec![EpollEvent::empty(); BATCH] })
+        Ok(Self {
+            epoll,
+            events: vec![EpollEvent::empty(); BATCH],
+        })
     }
 
     /// Watches a descriptor until it is closed.

@@ -79,7 +79,9 @@ struct Shell {
 pub fn run() -> Result<(), GateError> {
     sys::map_large_buffers();
     let socket = UnixStream::from(sys::take_stdin()?);
-    let Some((config, tun, channel)) = receive_start(socket)? else { return Ok(()) };
+    let Some((config, tun, channel)) = receive_start(socket)? else {
+        return Ok(());
+    };
     let mut shell = Shell::start(config, tun, channel)?;
     confine::confine()?;
     shell.channel.queue(&FromGate::Ready)?;
@@ -93,7 +95,9 @@ pub fn run() -> Result<(), GateError> {
 }
 
 /// Waits for the start; `None` if the node went away instead.
-fn receive_start(socket: UnixStream) -> Result<Option<(GateConfig, OwnedFd, PollChannel)>, GateError> {
+fn receive_start(
+    socket: UnixStream,
+) -> Result<Option<(GateConfig, OwnedFd, PollChannel)>, GateError> {
     let mut channel = PollChannel::new(socket)?;
     let mut poll = Poll::new()?;
     poll.add(&channel, Token::Channel, Watch::Readable)?;
@@ -120,7 +124,8 @@ impl Shell {
         if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
             setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(io::Error::from)?;
         }
-        let flags = OFlag::from_bits_retain(fcntl(&tun, FcntlArg::F_GETFL).map_err(io::Error::from)?);
+        let flags =
+            OFlag::from_bits_retain(fcntl(&tun, FcntlArg::F_GETFL).map_err(io::Error::from)?);
         fcntl(&tun, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
         let mut netlink = Netlink::open()?;
         let addrs = netlink.read()?;
@@ -149,7 +154,10 @@ impl Shell {
             let limit = if self.tun_ready || self.gate.has_touched() {
                 Some(Duration::ZERO)
             } else {
-                let due = [self.gate.poll_timeout(), self.reread].into_iter().flatten().min();
+                let due = [self.gate.poll_timeout(), self.reread]
+                    .into_iter()
+                    .flatten()
+                    .min();
                 due.map(|due| due.saturating_sub(self.started.elapsed()))
             };
             let events = self.wire.poll.wait(limit)?;
@@ -159,7 +167,9 @@ impl Shell {
             }
             self.read_tun()?;
             for _ in 0..TURN_BATCH {
-                let Some(flow) = self.gate.next_touched() else { break };
+                let Some(flow) = self.gate.next_touched() else {
+                    break;
+                };
                 if let Some(stream) = self.streams.get_mut(&flow) {
                     self.gate.turn(self.now, flow, stream, &mut self.wire);
                 }
@@ -194,10 +204,12 @@ impl Shell {
         while let Some(message) = self.channel.receive::<ToGate>()? {
             match message.value {
                 ToGate::Committed { ticket } => {
-                    self.gate.handle_ticket(self.now, ticket, true, &mut self.wire);
+                    self.gate
+                        .handle_ticket(self.now, ticket, true, &mut self.wire);
                 }
                 ToGate::Refused { ticket } => {
-                    self.gate.handle_ticket(self.now, ticket, false, &mut self.wire);
+                    self.gate
+                        .handle_ticket(self.now, ticket, false, &mut self.wire);
                 }
                 ToGate::Facts(facts) => self.gate.set_facts(facts),
                 ToGate::Stop => {
@@ -239,7 +251,9 @@ impl Shell {
     }
 
     fn stream_ready(&mut self, flow: FlowId, event: Event) {
-        let Some(stream) = self.streams.get_mut(&flow) else { return };
+        let Some(stream) = self.streams.get_mut(&flow) else {
+            return;
+        };
         if !stream.connecting {
             return self.gate.handle_ready(flow, event.readable, event.writable);
         }
@@ -255,17 +269,20 @@ impl Shell {
                 Err(stream::fault(errno))
             }
         };
-        self.gate.handle_dialled(self.now, flow, outcome, &mut self.wire);
+        self.gate
+            .handle_dialled(self.now, flow, outcome, &mut self.wire);
     }
 
     fn read_port(&mut self, port: bailey_gate_proto::UdpPort) {
         for _ in 0..PORT_BATCH {
             match self.wire.read_port(port, &mut self.packet) {
                 Some(Incoming::Datagram(from, data)) => {
-                    self.gate.handle_datagram(self.now, port, from, data, &mut self.wire);
+                    self.gate
+                        .handle_datagram(self.now, port, from, data, &mut self.wire);
                 }
                 Some(Incoming::Failed(to, fault)) => {
-                    self.gate.handle_datagram_failed(port, to, fault, &mut self.wire);
+                    self.gate
+                        .handle_datagram_failed(port, to, fault, &mut self.wire);
                 }
                 None => return,
             }
@@ -273,16 +290,20 @@ impl Shell {
     }
 
     fn advance(&mut self, id: ExchangeId) {
-        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(&id) else {
+            return;
+        };
         match exchange.advance() {
             Progress::Waiting => {}
             Progress::Message(bytes) => {
                 let server = exchange.server;
-                self.gate.handle_upstream(self.now, id, server, &bytes, &mut self.wire);
+                self.gate
+                    .handle_upstream(self.now, id, server, &bytes, &mut self.wire);
             }
             Progress::Failed => {
                 self.exchanges.remove(&id);
-                self.gate.handle_upstream_failed(self.now, id, &mut self.wire);
+                self.gate
+                    .handle_upstream_failed(self.now, id, &mut self.wire);
             }
         }
     }
@@ -318,7 +339,12 @@ impl Shell {
                     }
                 }
                 Action::CloseUdp(port) => self.wire.close_port(port),
-                Action::Upstream { id, server, over, bytes } => {
+                Action::Upstream {
+                    id,
+                    server,
+                    over,
+                    bytes,
+                } => {
                     let exchange = Exchange::start(server, over, bytes);
                     let watch = match over {
                         bailey_model::Transport::Udp => Watch::Readable,
@@ -326,11 +352,17 @@ impl Shell {
                     };
                     match exchange {
                         Ok(exchange)
-                            if self.wire.poll.add(&exchange, Token::Upstream(id), watch).is_ok() =>
+                            if self
+                                .wire
+                                .poll
+                                .add(&exchange, Token::Upstream(id), watch)
+                                .is_ok() =>
                         {
                             self.exchanges.insert(id, exchange);
                         }
-                        _ => self.gate.handle_upstream_failed(self.now, id, &mut self.wire),
+                        _ => self
+                            .gate
+                            .handle_upstream_failed(self.now, id, &mut self.wire),
                     }
                 }
                 Action::CancelUpstream(id) => {
@@ -354,13 +386,16 @@ impl Shell {
             },
             Err(errno) => stream::fault(errno),
         };
-        self.gate.handle_dialled(self.now, flow, Err(fault), &mut self.wire);
+        self.gate
+            .handle_dialled(self.now, flow, Err(fault), &mut self.wire);
     }
 
     /// Hands events to the node, as many as its end takes.
     fn tell(&mut self) -> Result<(), GateError> {
         while self.channel.queued_bytes() < CHANNEL_BOUND {
-            let Some((ticket, event)) = self.gate.poll_event() else { break };
+            let Some((ticket, event)) = self.gate.poll_event() else {
+                break;
+            };
             self.channel.queue(&FromGate::Event { ticket, event })?;
         }
         self.channel.flush()?;

@@ -28,7 +28,10 @@ impl Stream {
         // smoltcp does the same on the box's side: urgent bytes stay in place.
         setsockopt(&fd, sockopt::OobInline, &true)?;
         match connect(fd.as_raw_fd(), &SockaddrStorage::from(dst)) {
-            Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(Self { fd, connecting: true }),
+            Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(Self {
+                fd,
+                connecting: true,
+            }),
             Err(errno) => Err(errno),
         }
     }
@@ -52,7 +55,10 @@ impl Stream {
 
     /// Closes it with a reset (socket(7), `SO_LINGER`).
     pub(crate) fn reset(self) {
-        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        let linger = libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
         // A socket that cannot be told so is closed all the same.
         let _ = setsockopt(&self.fd, sockopt::Linger, &linger);
     }
@@ -96,8 +102,17 @@ impl HostStream for Stream {
 
 /// A non-blocking socket of the address's family, and of that one only.
 pub(crate) fn make(dst: SocketAddr, kind: SockType) -> Result<OwnedFd, Errno> {
-    let family = if dst.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let fd = socket(family, kind, SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC, None)?;
+    let family = if dst.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let fd = socket(
+        family,
+        kind,
+        SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
     if dst.is_ipv6() {
         setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
     }
@@ -113,8 +128,12 @@ fn peer(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
 }
 
 pub(crate) fn to_std(address: SockaddrStorage) -> Result<SocketAddr, Errno> {
-    let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::new(v4.ip().into(), v4.port()));
-    let v6 = address.as_sockaddr_in6().map(|v6| SocketAddr::new(v6.ip().into(), v6.port()));
+    let v4 = address
+        .as_sockaddr_in()
+        .map(|v4| SocketAddr::new(v4.ip().into(), v4.port()));
+    let v6 = address
+        .as_sockaddr_in6()
+        .map(|v6| SocketAddr::new(v6.ip().into(), v6.port()));
     v4.or(v6).ok_or(Errno::EAFNOSUPPORT)
 }
 
@@ -124,7 +143,11 @@ pub(crate) fn fault(errno: Errno) -> DialFault {
         Errno::ECONNREFUSED | Errno::ECONNRESET => DialFault::Refused,
         Errno::ENETUNREACH | Errno::ENETDOWN => DialFault::NetworkUnreachable,
         Errno::ETIMEDOUT => DialFault::TimedOut,
-        Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM | Errno::EADDRNOTAVAIL
+        Errno::EMFILE
+        | Errno::ENFILE
+        | Errno::ENOBUFS
+        | Errno::ENOMEM
+        | Errno::EADDRNOTAVAIL
         | Errno::EAGAIN => DialFault::NoSocket,
         _ => DialFault::HostUnreachable,
     }
@@ -132,5 +155,8 @@ pub(crate) fn fault(errno: Errno) -> DialFault {
 
 /// Whether two errors of a read or write mean "not now".
 pub(crate) fn is_blocked(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }

@@ -35,7 +35,11 @@ pub(crate) enum Progress {
 }
 
 impl Exchange {
-    pub(crate) fn start(server: SocketAddr, over: Transport, bytes: Vec<u8>) -> Result<Self, Errno> {
+    pub(crate) fn start(
+        server: SocketAddr,
+        over: Transport,
+        bytes: Vec<u8>,
+    ) -> Result<Self, Errno> {
         let (kind, outbox) = match over {
             Transport::Udp => (SockType::Datagram, bytes),
             Transport::Tcp => {
@@ -50,7 +54,13 @@ impl Exchange {
             Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
-        let mut exchange = Self { fd, over, server, outbox, inbox: Vec::new() };
+        let mut exchange = Self {
+            fd,
+            over,
+            server,
+            outbox,
+            inbox: Vec::new(),
+        };
         if over == Transport::Udp {
             exchange.write()?;
         }
@@ -80,14 +90,18 @@ impl Exchange {
     fn read(&mut self) -> Progress {
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
-            match (recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()), self.over) {
+            match (
+                recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()),
+                self.over,
+            ) {
                 (Ok(len), Transport::Udp) => {
                     buffer.truncate(len);
                     return Progress::Message(buffer);
                 }
                 (Ok(0), Transport::Tcp) => return Progress::Failed,
                 (Ok(len), Transport::Tcp) => {
-                    self.inbox.extend_from_slice(buffer.get(..len).unwrap_or_default());
+                    self.inbox
+                        .extend_from_slice(buffer.get(..len).unwrap_or_default());
                     if let Some((&[hi, lo], rest)) = self.inbox.split_first_chunk()
                         && let Some(message) = rest.get(..u16::from_be_bytes([hi, lo]).into())
                     {

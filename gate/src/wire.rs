@@ -37,7 +37,12 @@ pub(crate) enum Incoming<'a> {
 
 impl Wire {
     pub(crate) fn new(tun: OwnedFd, poll: Poll) -> Self {
-        Self { tun, poll, ports: HashMap::new(), bound: Vec::new() }
+        Self {
+            tun,
+            poll,
+            ports: HashMap::new(),
+            bound: Vec::new(),
+        }
     }
 
     /// Reads one packet; `None` if there is none now.
@@ -55,7 +60,11 @@ impl Wire {
     }
 
     /// Reads what came to a port; `None` if there is nothing now.
-    pub(crate) fn read_port<'b>(&self, port: UdpPort, buffer: &'b mut [u8]) -> Option<Incoming<'b>> {
+    pub(crate) fn read_port<'b>(
+        &self,
+        port: UdpPort,
+        buffer: &'b mut [u8],
+    ) -> Option<Incoming<'b>> {
         let fd = self.ports.get(&port)?.as_raw_fd();
         loop {
             match recvfrom::<SockaddrStorage>(fd, buffer) {
@@ -98,13 +107,19 @@ impl Outlet for Wire {
 
     fn datagram(&mut self, port: UdpPort, to: SocketAddr, data: &[u8]) -> Result<(), SendFault> {
         let made = !self.ports.contains_key(&port);
-        let fd = self.port(port, to).map_err(|_| SendFault::NoSocket)?.as_raw_fd();
+        let fd = self
+            .port(port, to)
+            .map_err(|_| SendFault::NoSocket)?
+            .as_raw_fd();
         let address = SockaddrStorage::from(to);
         let mut sent = Err(Errno::EAGAIN);
         // The first try may only bring the error of an earlier datagram.
         for _ in 0..2 {
             sent = sendto(fd, data, &address, MsgFlags::MSG_NOSIGNAL);
-            if !matches!(sent, Err(Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::EINTR)) {
+            if !matches!(
+                sent,
+                Err(Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::EINTR)
+            ) {
                 break;
             }
         }

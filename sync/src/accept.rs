@@ -83,7 +83,11 @@ impl Handshakes {
         tell: mpsc::Sender<T>,
         tag: impl FnOnce(u64, Option<Box<Accepted>>) -> T + Send + 'static,
     ) {
-        let same = self.pending.iter().filter(|pending| pending.network == network).count();
+        let same = self
+            .pending
+            .iter()
+            .filter(|pending| pending.network == network)
+            .count();
         let loaded = same >= RETRY_ABOVE_PER_NETWORK || self.pending.len() >= RETRY_ABOVE;
         if loaded && !incoming.remote_address_validated() && incoming.may_retry() {
             // It fails only if a retry is not possible, which was just asked.
@@ -105,7 +109,11 @@ impl Handshakes {
             let accepted = handshake(incoming).await;
             let _ = tell.send(tag(id, accepted.map(Box::new))).await;
         });
-        self.pending.push_back(Pending { id, network, task: task.abort_handle() });
+        self.pending.push_back(Pending {
+            id,
+            network,
+            task: task.abort_handle(),
+        });
     }
 
     fn throw_out(&mut self, which: impl Fn(&Pending) -> bool) {
@@ -138,6 +146,14 @@ async fn handshake(incoming: Incoming) -> Option<Accepted> {
     let connecting = incoming.accept().ok()?;
     let connection = timeout(HANDSHAKE_TIMEOUT, connecting).await.ok()?.ok()?;
     let key = peer_key(&connection)?;
-    let (send, recv) = timeout(HANDSHAKE_TIMEOUT, connection.accept_bi()).await.ok()?.ok()?;
-    Some(Accepted { connection, key, send, recv })
+    let (send, recv) = timeout(HANDSHAKE_TIMEOUT, connection.accept_bi())
+        .await
+        .ok()?
+        .ok()?;
+    Some(Accepted {
+        connection,
+        key,
+        send,
+        recv,
+    })
 }

@@ -65,7 +65,13 @@ pub(crate) fn start<T: Send + 'static>(
     tag: impl Fn(IoEvent) -> T + Clone + Send + Sync + 'static,
 ) -> Writer {
     let (frames, waiting) = mpsc::channel(1);
-    tokio::spawn(write(connection.clone(), send, waiting, tell.clone(), tag.clone()));
+    tokio::spawn(write(
+        connection.clone(),
+        send,
+        waiting,
+        tell.clone(),
+        tag.clone(),
+    ));
     tokio::spawn(read(connection.clone(), recv, tell, tag));
     Writer { frames, connection }
 }
@@ -103,8 +109,7 @@ async fn write<T: Send>(
 ) {
     while let Some(frame) = frames.recv().await {
         // The reader tells of a connection that fails.
-        if send.write_all(&frame).await.is_err()
-            || tell.send(tag(IoEvent::Written)).await.is_err()
+        if send.write_all(&frame).await.is_err() || tell.send(tag(IoEvent::Written)).await.is_err()
         {
             break;
         }

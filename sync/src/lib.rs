@@ -19,9 +19,7 @@ mod socket;
 mod tls;
 
 pub use bailey_session::{ChainId, CloseReason, Head, IngestFailure};
-pub use endpoint::{
-    DownReason, Endpoint, EndpointConfig, StartError, SyncCommand, SyncEvent,
-};
+pub use endpoint::{DownReason, Endpoint, EndpointConfig, StartError, SyncCommand, SyncEvent};
 
 use std::time::Duration;
 
@@ -42,7 +40,11 @@ struct Dice(u64);
 
 impl Dice {
     fn new(seed: &[u8; 32]) -> Self {
-        let word = |at: usize| seed[at..at + 8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let word = |at: usize| {
+            seed[at..at + 8]
+                .iter()
+                .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        };
         Self(word(0) ^ word(8) ^ word(16) ^ word(24))
     }
 

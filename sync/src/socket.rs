@@ -21,7 +21,12 @@ pub(crate) fn bind_udp(listen: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 fn dual(listen: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let socket = socket_with(
+        AddressFamily::INET6,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     sockopt::set_ipv6_v6only(&socket, false)?;
     bind(&socket, &listen)?;
     Ok(socket.into())

@@ -20,11 +20,13 @@ use rustls::{
 use crate::{IDLE_TIMEOUT, KEEP_ALIVE};
 
 /// What stands before the seed in a PKCS#8 v1 Ed25519 key (RFC 8410 §7).
-const PKCS8_PREFIX: [u8; 16] =
-    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+const PKCS8_PREFIX: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
 /// What stands before the key in an Ed25519 SubjectPublicKeyInfo (RFC 8410 §4).
-const SPKI_PREFIX: [u8; 12] =
-    [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+const SPKI_PREFIX: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
 /// Flow control of the stream: more than the credit of a session, so that a
 /// frame never waits for a round trip, and little enough to bound memory.
 const STREAM_WINDOW: u32 = 512 * 1024;
@@ -76,7 +78,10 @@ impl Identity {
         let key = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8))?;
         let spki = key.public_key().ok_or(TlsError::Key)?;
         let key = CertifiedKey::new(vec![CertificateDer::from(spki.as_ref().to_vec())], key);
-        Ok(Self { provider: Arc::new(ring::default_provider()), key: Arc::new(key) })
+        Ok(Self {
+            provider: Arc::new(ring::default_provider()),
+            key: Arc::new(key),
+        })
     }
 
     fn verifier(&self, trust: Trust) -> Arc<RawKeys> {
@@ -84,7 +89,11 @@ impl Identity {
         Arc::new(RawKeys { trust, algorithms })
     }
 
-    pub(crate) fn server(&self, trust: Trust, alpn: &[u8]) -> Result<quinn::ServerConfig, TlsError> {
+    pub(crate) fn server(
+        &self,
+        trust: Trust,
+        alpn: &[u8],
+    ) -> Result<quinn::ServerConfig, TlsError> {
         let resolver = rustls::server::AlwaysResolvesServerRawPublicKeys::new(self.key.clone());
         let mut tls = rustls::ServerConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -95,15 +104,23 @@ impl Identity {
         tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
         tls.max_early_data_size = 0;
-        let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
+        let mut config =
+            quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
         config.transport_config(Arc::new(transport(1)));
         config.validation_token.sent(0);
         // What waits for our decision whether to answer at all; it is taken at once.
-        config.max_incoming(256).incoming_buffer_size(16 * 1024).incoming_buffer_size_total(1 << 20);
+        config
+            .max_incoming(256)
+            .incoming_buffer_size(16 * 1024)
+            .incoming_buffer_size_total(1 << 20);
         Ok(config)
     }
 
-    pub(crate) fn client(&self, trust: Trust, alpn: &[u8]) -> Result<quinn::ClientConfig, TlsError> {
+    pub(crate) fn client(
+        &self,
+        trust: Trust,
+        alpn: &[u8],
+    ) -> Result<quinn::ClientConfig, TlsError> {
         let resolver = rustls::client::AlwaysResolvesClientRawPublicKeys::new(self.key.clone());
         let mut tls = rustls::ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -141,7 +158,10 @@ fn raw_key(spki: &[u8]) -> Option<[u8; 32]> {
 
 /// The key that the peer of a finished handshake proved.
 pub(crate) fn peer_key(connection: &quinn::Connection) -> Option<[u8; 32]> {
-    let identity = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    let identity = connection
+        .peer_identity()?
+        .downcast::<Vec<CertificateDer<'static>>>()
+        .ok()?;
     match identity.as_slice() {
         [spki] => raw_key(spki),
         _ => None,
@@ -161,7 +181,9 @@ impl RawKeys {
         more: &[CertificateDer<'_>],
     ) -> Result<(), rustls::Error> {
         let unknown = || CertificateError::ApplicationVerificationFailure.into();
-        let key = raw_key(spki).filter(|_| more.is_empty()).ok_or(CertificateError::BadEncoding)?;
+        let key = raw_key(spki)
+            .filter(|_| more.is_empty())
+            .ok_or(CertificateError::BadEncoding)?;
         let (pins, only) = match &self.trust {
             Trust::Anyone => return Ok(()),
             Trust::Members(pins) => (pins, None),
@@ -201,7 +223,8 @@ impl ServerCertVerifier for RawKeys {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.judge(end_entity, intermediates).map(|()| ServerCertVerified::assertion())
+        self.judge(end_entity, intermediates)
+            .map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -242,7 +265,8 @@ impl ClientCertVerifier for RawKeys {
         intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        self.judge(end_entity, intermediates).map(|()| ClientCertVerified::assertion())
+        self.judge(end_entity, intermediates)
+            .map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

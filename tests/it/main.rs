@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
 
 mod arrows;
+mod harness;
 mod tidy;
 
 /// A file that no `mod` line names would never be compiled.

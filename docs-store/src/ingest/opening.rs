@@ -101,7 +101,7 @@ impl Opener<'_> {
         let fields = verified.header.fields;
         let key = self
             .ring
-            .find(self.db, self.account, verified.header.key_id)?;
+            .find(self.db, self.account, id.writer, verified.header.key_id)?;
         let Some(key) = key else {
             return Ok(Opening::Waiting);
         };

@@ -347,7 +347,11 @@ fn wraps_that_hold_another_key_do_not_hide_the_right_one() {
         fixture.store.ingest(&sealed.bytes, NOW).unwrap();
     }
     let Store { db, ring, .. } = &mut fixture.store;
-    assert!(ring.find(db, account, right.id()).unwrap().is_some());
+    assert!(
+        ring.find(db, account, fixture.chain.writer, right.id())
+            .unwrap()
+            .is_some()
+    );
 }
 
 fn peek_hash(store: &Store, chain: &ChainId) -> Hash {

@@ -14,7 +14,7 @@
 
 mod answer;
 #[doc(hidden)]
-pub mod fuzz;
+pub(crate) mod fuzz;
 mod host;
 mod ids;
 mod local;

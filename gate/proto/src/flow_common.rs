@@ -82,7 +82,8 @@ impl Common {
     }
 
     pub(crate) fn decide(&self, now: Now, over: Transport, dst: SocketAddr) -> Decision {
-        self.policy.decide(over, dst, self.names.names(now, dst.ip()))
+        self.policy
+            .decide(over, dst, self.names.names(now, dst.ip()))
     }
 
     /// Why nothing new may begin at all, if so.
@@ -131,7 +132,11 @@ impl Common {
         let ticket = self.ticket(|_| waits(flow));
         let opened = FlowOpened {
             flow,
-            tuple: FiveTuple { proto, src: ends.src, dst: ends.dst },
+            tuple: FiveTuple {
+                proto,
+                src: ends.src,
+                dst: ends.dst,
+            },
             host: decision.host,
             host_from: decision.host_from,
             class: decision.class,
@@ -157,7 +162,14 @@ impl Common {
     }
 
     /// Tells that a dial was refused, with what the decision knows of it.
-    pub(crate) fn refuse(&mut self, now: Now, proto: Proto, ends: Ends, of: Decision, why: Refusal) {
+    pub(crate) fn refuse(
+        &mut self,
+        now: Now,
+        proto: Proto,
+        ends: Ends,
+        of: Decision,
+        why: Refusal,
+    ) {
         let refused = Refused {
             proto,
             src: Some(ends.src),
@@ -199,12 +211,25 @@ impl Common {
 
     pub(crate) fn acknowledge(&mut self, ends: Ends, to: Segment, out: &mut dyn Outlet) {
         let next = to.seq.wrapping_add(to.len);
-        if packet::write_tcp(&mut self.reply, ends.dst, ends.src, to.ack, next, packet::flag::ACK) {
+        if packet::write_tcp(
+            &mut self.reply,
+            ends.dst,
+            ends.src,
+            to.ack,
+            next,
+            packet::flag::ACK,
+        ) {
             out.packet(&self.reply);
         }
     }
 
-    pub(crate) fn datagram_in(&mut self, from: SocketAddr, to: SocketAddr, data: &[u8], out: &mut dyn Outlet) -> bool {
+    pub(crate) fn datagram_in(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        data: &[u8],
+        out: &mut dyn Outlet,
+    ) -> bool {
         let written = packet::write_udp(&mut self.reply, from, to, data);
         if written {
             out.packet(&self.reply);
@@ -213,7 +238,13 @@ impl Common {
     }
 
     /// Answers a packet with an ICMP error from the address that it was for.
-    pub(crate) fn unreachable(&mut self, ends: Ends, why: Unreachable, about: &[u8], out: &mut dyn Outlet) {
+    pub(crate) fn unreachable(
+        &mut self,
+        ends: Ends,
+        why: Unreachable,
+        about: &[u8],
+        out: &mut dyn Outlet,
+    ) {
         use bailey_model::link::{GATE_V4, GATE_V6};
         use std::net::IpAddr;
         // An error from a group or from nowhere would be thrown away.

@@ -9,10 +9,10 @@ use smoltcp::socket::tcp::{RecvError, State};
 use smoltcp::wire::IpListenEndpoint;
 
 use crate::Now;
+use crate::channel::GateEvent;
 use crate::dns::{Dns, DnsFacts, DnsOutput};
 use crate::flow::{Action, DNS_TCP_IDLE, MAX_DNS_TCP, Outlet};
 use crate::flow_common::{Common, Ends, Waits};
-use crate::channel::GateEvent;
 use crate::packet::{Ip, datagram, segment};
 use crate::tcp_live::{Engine, Engines, Out, Size};
 
@@ -67,9 +67,13 @@ impl Door {
 
     /// A datagram to port 53.
     pub(crate) fn handle_udp(&mut self, common: &mut Common, now: Now, ip: &Ip<'_>) {
-        let Some((src_port, dst_port, data)) = datagram(ip.payload) else { return };
-        let ends =
-            Ends { src: SocketAddr::new(ip.src, src_port), dst: SocketAddr::new(ip.dst, dst_port) };
+        let Some((src_port, dst_port, data)) = datagram(ip.payload) else {
+            return;
+        };
+        let ends = Ends {
+            src: SocketAddr::new(ip.src, src_port),
+            dst: SocketAddr::new(ip.dst, dst_port),
+        };
         self.ask(common, now, Transport::Udp, ends, data);
     }
 
@@ -77,7 +81,9 @@ impl Door {
         if common.stopping {
             return;
         }
-        let Some(&[hi, lo]) = data.first_chunk() else { return };
+        let Some(&[hi, lo]) = data.first_chunk() else {
+            return;
+        };
         let key = (over, ends.src, u16::from_be_bytes([hi, lo]));
         if self.asked.insert(key, ends.dst).is_none() {
             self.order.push_back(key);
@@ -87,17 +93,29 @@ impl Door {
                 self.asked.remove(&oldest);
             }
         }
-        self.dns.handle_query(now, ends.src, over, data, &common.policy, &mut common.names);
+        self.dns
+            .handle_query(now, ends.src, over, data, &common.policy, &mut common.names);
     }
 
     /// A segment to port 53.
-    pub(crate) fn handle_tcp(&mut self, common: &mut Common, now: Now, ip: &Ip<'_>, out: &mut dyn Outlet) {
-        let Some(seg) = segment(ip.payload) else { return };
+    pub(crate) fn handle_tcp(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        ip: &Ip<'_>,
+        out: &mut dyn Outlet,
+    ) {
+        let Some(seg) = segment(ip.payload) else {
+            return;
+        };
         let ends = Ends {
             src: SocketAddr::new(ip.src, seg.src_port),
             dst: SocketAddr::new(ip.dst, seg.dst_port),
         };
-        let mut wire = Out { outlet: out, scratch: &mut self.scratch };
+        let mut wire = Out {
+            outlet: out,
+            scratch: &mut self.scratch,
+        };
         if let Some(connection) = self.connections.get_mut(&ends) {
             connection.engine.ingress(now, ip.whole, &mut wire);
             connection.until = now + DNS_TCP_IDLE;
@@ -107,7 +125,10 @@ impl Door {
             return common.reset(ends, seg, out);
         }
         let mut engine = self.engines.take(Size::Dns, now, common.random());
-        let at = IpListenEndpoint { addr: Some(ends.dst.ip().into()), port: ends.dst.port() };
+        let at = IpListenEndpoint {
+            addr: Some(ends.dst.ip().into()),
+            port: ends.dst.port(),
+        };
         if !engine.open(now, at, ip.whole, &mut wire) {
             self.engines.give_back(engine);
             return common.reset(ends, seg, out);
@@ -126,14 +147,21 @@ impl Door {
     /// Reads questions, writes answers, closes what is done.
     fn turn(&mut self, common: &mut Common, now: Now, ends: Ends, out: &mut dyn Outlet) {
         let mut questions = Vec::new();
-        let Some(connection) = self.connections.get_mut(&ends) else { return };
+        let Some(connection) = self.connections.get_mut(&ends) else {
+            return;
+        };
         let sound = connection.read(&mut questions);
         for question in questions {
             self.ask(common, now, Transport::Tcp, ends, &question);
         }
         self.flush(common, now, out);
-        let Some(connection) = self.connections.get_mut(&ends) else { return };
-        let mut wire = Out { outlet: out, scratch: &mut self.scratch };
+        let Some(connection) = self.connections.get_mut(&ends) else {
+            return;
+        };
+        let mut wire = Out {
+            outlet: out,
+            scratch: &mut self.scratch,
+        };
         if !sound {
             connection.engine.reset(now, &mut wire);
         }
@@ -163,15 +191,29 @@ impl Door {
     pub(crate) fn flush(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
         while let Some(output) = self.dns.poll(now) {
             match output {
-                DnsOutput::Reply { client, transport, bytes } => {
+                DnsOutput::Reply {
+                    client,
+                    transport,
+                    bytes,
+                } => {
                     self.reply(common, now, client, transport, &bytes, out);
                 }
                 DnsOutput::Ask { id, entry } => {
                     let ticket = common.ticket(|_| Waits::Dns(id));
                     common.told.push(Some(ticket), GateEvent::NameAsked(entry));
                 }
-                DnsOutput::Upstream { id, server, over, bytes } => {
-                    common.actions.push_back(Action::Upstream { id, server, over, bytes });
+                DnsOutput::Upstream {
+                    id,
+                    server,
+                    over,
+                    bytes,
+                } => {
+                    common.actions.push_back(Action::Upstream {
+                        id,
+                        server,
+                        over,
+                        bytes,
+                    });
                 }
                 DnsOutput::Cancel { id } => common.actions.push_back(Action::CancelUpstream(id)),
                 DnsOutput::Refused(refused) => {
@@ -191,28 +233,49 @@ impl Door {
         bytes: &[u8],
         out: &mut dyn Outlet,
     ) {
-        let Some(&[hi, lo]) = bytes.first_chunk() else { return };
+        let Some(&[hi, lo]) = bytes.first_chunk() else {
+            return;
+        };
         let key = (over, client, u16::from_be_bytes([hi, lo]));
-        let Some(server) = self.asked.remove(&key) else { return };
+        let Some(server) = self.asked.remove(&key) else {
+            return;
+        };
         self.order.retain(|other| *other != key);
         match over {
             Transport::Udp => {
                 common.datagram_in(server, client, bytes, out);
             }
             Transport::Tcp => {
-                let ends = Ends { src: client, dst: server };
-                let Some(connection) = self.connections.get_mut(&ends) else { return };
-                let Ok(len) = u16::try_from(bytes.len()) else { return };
+                let ends = Ends {
+                    src: client,
+                    dst: server,
+                };
+                let Some(connection) = self.connections.get_mut(&ends) else {
+                    return;
+                };
+                let Ok(len) = u16::try_from(bytes.len()) else {
+                    return;
+                };
                 connection.in_flight = connection.in_flight.saturating_sub(1);
                 connection.outbox.extend(len.to_be_bytes());
                 connection.outbox.extend(bytes);
-                connection.write(now, &mut Out { outlet: out, scratch: &mut self.scratch });
+                connection.write(
+                    now,
+                    &mut Out {
+                        outlet: out,
+                        scratch: &mut self.scratch,
+                    },
+                );
             }
         }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Now> {
-        let idle = self.connections.values().map(|connection| connection.until).min();
+        let idle = self
+            .connections
+            .values()
+            .map(|connection| connection.until)
+            .min();
         [idle, self.dns.poll_timeout()].into_iter().flatten().min()
     }
 
@@ -239,7 +302,10 @@ impl Door {
         ends.sort_unstable_by_key(|ends| (ends.src, ends.dst));
         for ends in ends {
             if let Some(connection) = self.connections.get_mut(&ends) {
-                let mut wire = Out { outlet: out, scratch: &mut self.scratch };
+                let mut wire = Out {
+                    outlet: out,
+                    scratch: &mut self.scratch,
+                };
                 connection.engine.reset(now, &mut wire);
             }
             self.close(ends);
@@ -264,7 +330,9 @@ impl Connection {
                 if len > MAX_QUESTION {
                     return false;
                 }
-                let Some(question) = rest.get(..len) else { break };
+                let Some(question) = rest.get(..len) else {
+                    break;
+                };
                 questions.push(question.to_vec());
                 self.in_flight += 1;
                 self.inbox.drain(..2 + len);
@@ -286,7 +354,10 @@ impl Connection {
                 _ => break,
             }
         }
-        let finished = matches!(self.engine.socket().recv(|_| (0, ())), Err(RecvError::Finished));
+        let finished = matches!(
+            self.engine.socket().recv(|_| (0, ())),
+            Err(RecvError::Finished)
+        );
         if finished && self.outbox.is_empty() && self.in_flight == 0 {
             self.engine.socket().close();
         }
@@ -298,4 +369,3 @@ impl Connection {
 pub(crate) fn is_for(ip: &Ip<'_>) -> bool {
     matches!(ip.payload.get(2..4), Some(&[hi, lo]) if u16::from_be_bytes([hi, lo]) == PORT)
 }
-

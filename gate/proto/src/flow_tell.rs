@@ -25,12 +25,30 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    fn key(&self) -> (Proto, Option<SocketAddr>, Option<&Host>, Option<AddrClass>, Refusal) {
-        (self.proto, self.dst, self.host.as_ref(), self.class, self.refusal)
+    fn key(
+        &self,
+    ) -> (
+        Proto,
+        Option<SocketAddr>,
+        Option<&Host>,
+        Option<AddrClass>,
+        Refusal,
+    ) {
+        (
+            self.proto,
+            self.dst,
+            self.host.as_ref(),
+            self.class,
+            self.refusal,
+        )
     }
 
     fn event(self, count: u32) -> GateEvent {
-        let host_from = if self.host.is_some() { HostFrom::Dns } else { HostFrom::None };
+        let host_from = if self.host.is_some() {
+            HostFrom::Dns
+        } else {
+            HostFrom::None
+        };
         GateEvent::FlowRefused(FlowRefused {
             proto: self.proto,
             src: self.src,
@@ -135,7 +153,9 @@ impl Told {
     }
 
     fn take_token(&mut self, now: Now) -> bool {
-        let passed = now.saturating_sub(self.refilled).min(Duration::from_secs(60));
+        let passed = now
+            .saturating_sub(self.refilled)
+            .min(Duration::from_secs(60));
         self.refilled = now;
         let passed = u64::try_from(passed.as_nanos()).unwrap_or(0);
         self.tokens = (self.tokens + passed * u64::from(REFUSALS_PER_SECOND))
@@ -169,8 +189,14 @@ mod tests {
         std::iter::from_fn(|| told.poll())
             .map(|(ticket, event)| {
                 assert_eq!(ticket, None);
-                let GateEvent::FlowRefused(refused) = event else { panic!("{event:?}") };
-                (refused.dst.map(|dst| dst.port()), refused.count, refused.refusal)
+                let GateEvent::FlowRefused(refused) = event else {
+                    panic!("{event:?}")
+                };
+                (
+                    refused.dst.map(|dst| dst.port()),
+                    refused.count,
+                    refused.refusal,
+                )
             })
             .collect()
     }

@@ -23,7 +23,9 @@ pub(crate) struct Timers<K> {
 
 impl<K: Ord + Copy> Timers<K> {
     pub(crate) fn new() -> Self {
-        Self { heap: BinaryHeap::new() }
+        Self {
+            heap: BinaryHeap::new(),
+        }
     }
 
     /// Sets when a flow is due. Moving it later costs nothing.

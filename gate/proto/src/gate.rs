@@ -24,6 +24,8 @@ use crate::policy::Policy;
 use crate::tcp::Tcp;
 use crate::udp::Udp;
 
+pub(crate) mod fuzz;
+
 /// The gate of one box.
 #[derive(Debug)]
 pub struct Gate {
@@ -39,7 +41,12 @@ impl Gate {
     pub fn new(now: Now, config: GateConfig, addrs: NodeAddrs) -> Self {
         let GateConfig { reach, facts, seed } = config;
         let [a, b, c, d, e, f, g, h, ..] = seed;
-        let policy = Policy { reach, addrs, listeners: facts.node_listeners.clone(), generation: 1 };
+        let policy = Policy {
+            reach,
+            addrs,
+            listeners: facts.node_listeners.clone(),
+            generation: 1,
+        };
         Self {
             common: Common::new(now, policy, u64::from_le_bytes([a, b, c, d, e, f, g, h])),
             tcp: Tcp::new(),
@@ -51,7 +58,10 @@ impl Gate {
     /// What the node knows has changed.
     pub fn set_facts(&mut self, facts: HostFacts) {
         if self.common.policy.listeners != facts.node_listeners {
-            self.common.policy.listeners.clone_from(&facts.node_listeners);
+            self.common
+                .policy
+                .listeners
+                .clone_from(&facts.node_listeners);
             self.common.policy.generation += 1;
         }
         self.door.dns().set_facts(dns_facts(facts));
@@ -68,7 +78,9 @@ impl Gate {
     /// A packet from the box. Anything that is not a whole packet of the box's
     /// own is dropped.
     pub fn handle_tun(&mut self, now: Now, packet: &[u8], out: &mut dyn Outlet) {
-        let Some(ip) = packet::parse(packet) else { return };
+        let Some(ip) = packet::parse(packet) else {
+            return;
+        };
         let own = ip.src == IpAddr::V4(BOX_V4) || ip.src == IpAddr::V6(BOX_V6);
         if is_housekeeping(&ip) {
             return;
@@ -94,7 +106,13 @@ impl Gate {
         }
     }
 
-    fn refuse_protocol(&mut self, now: Now, ip: &Ip<'_>, why: Option<Unreachable>, out: &mut dyn Outlet) {
+    fn refuse_protocol(
+        &mut self,
+        now: Now,
+        ip: &Ip<'_>,
+        why: Option<Unreachable>,
+        out: &mut dyn Outlet,
+    ) {
         let proto = match ip.proto {
             packet::TCP => Proto::Tcp,
             packet::UDP => Proto::Udp,
@@ -111,7 +129,8 @@ impl Gate {
         };
         self.common.told.refused(now, refused);
         if let Some(why) = why {
-            self.common.unreachable(Ends { src, dst }, why, ip.whole, out);
+            self.common
+                .unreachable(Ends { src, dst }, why, ip.whole, out);
         }
     }
 
@@ -163,7 +182,13 @@ impl Gate {
     }
 
     /// A flow's turn: moves what can be moved between the box and its socket.
-    pub fn turn(&mut self, now: Now, flow: FlowId, host: &mut dyn HostStream, out: &mut dyn Outlet) {
+    pub fn turn(
+        &mut self,
+        now: Now,
+        flow: FlowId,
+        host: &mut dyn HostStream,
+        out: &mut dyn Outlet,
+    ) {
         self.tcp.turn(&mut self.common, now, flow, host, out);
     }
 
@@ -181,7 +206,8 @@ impl Gate {
         data: &[u8],
         out: &mut dyn Outlet,
     ) {
-        self.udp.incoming(&mut self.common, now, port, from, data, out);
+        self.udp
+            .incoming(&mut self.common, now, port, from, data, out);
     }
 
     /// An ICMP error came for what a port's outer socket sent to `to`.
@@ -205,7 +231,9 @@ impl Gate {
         out: &mut dyn Outlet,
     ) {
         let common = &mut self.common;
-        self.door.dns().handle_upstream(now, id, from, bytes, &common.policy, &mut common.names);
+        self.door
+            .dns()
+            .handle_upstream(now, id, from, bytes, &common.policy, &mut common.names);
         self.door.flush(common, now, out);
     }
 
@@ -287,7 +315,8 @@ fn is_housekeeping(ip: &Ip<'_>) -> bool {
 
 fn is_echo(ip: &Ip<'_>) -> bool {
     let kind = ip.payload.first().copied();
-    (ip.proto == packet::ICMP && kind == Some(8)) || (ip.proto == packet::ICMPV6 && kind == Some(128))
+    (ip.proto == packet::ICMP && kind == Some(8))
+        || (ip.proto == packet::ICMPV6 && kind == Some(128))
 }
 
 #[cfg(test)]

@@ -24,11 +24,17 @@ mod udp;
 
 pub use addr::{NodeAddrs, classify, classify_end, nat64_prefixes, stricter, unmapped};
 pub use coalesce::{Coalescer, Seen, WINDOW};
-pub use dns::{AskId, Dns, DnsFacts, DnsOutput, ExchangeId, fuzz};
+pub use dns::{AskId, Dns, DnsFacts, DnsOutput, ExchangeId};
 pub use flow::*;
 pub use gate::Gate;
 pub use names::NameTable;
 pub use policy::{Decision, NameReach, Policy};
+
+/// Targets for a fuzzer, each replayed by an ordinary test.
+pub mod fuzz {
+    pub use crate::dns::fuzz::fuzz_dns;
+    pub use crate::gate::fuzz::fuzz_tun as gate_tun;
+}
 
 /// Time since the gate's start, by a clock that never goes back.
 pub type Now = std::time::Duration;

@@ -65,8 +65,12 @@ fn parse_v4(packet: &[u8]) -> Option<Ip<'_>> {
     let whole = packet.get(..total)?;
     let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
     Some(Ip {
-        src: IpAddr::V4(Ipv4Addr::new(header[12], header[13], header[14], header[15])),
-        dst: IpAddr::V4(Ipv4Addr::new(header[16], header[17], header[18], header[19])),
+        src: IpAddr::V4(Ipv4Addr::new(
+            header[12], header[13], header[14], header[15],
+        )),
+        dst: IpAddr::V4(Ipv4Addr::new(
+            header[16], header[17], header[18], header[19],
+        )),
         proto: header[9],
         fragment: fragment != 0,
         payload: whole.get(header_len..)?,
@@ -191,12 +195,7 @@ impl Unreachable {
 
 /// Writes a UDP packet into `out`; false if it cannot be one (too long, or ends
 /// of two families), and then `out` is empty.
-pub(crate) fn write_udp(
-    out: &mut Vec<u8>,
-    src: SocketAddr,
-    dst: SocketAddr,
-    data: &[u8],
-) -> bool {
+pub(crate) fn write_udp(out: &mut Vec<u8>, src: SocketAddr, dst: SocketAddr, data: &[u8]) -> bool {
     let Some(len) = begin(out, src.ip(), dst.ip(), UDP, UDP_HEADER + data.len()) else {
         return false;
     };
@@ -237,14 +236,26 @@ pub(crate) fn write_tcp(
 
 /// Writes the reset that answers a segment which belongs to nothing
 /// (RFC 9293 §3.10.7.1); false for a reset, which is never answered.
-pub(crate) fn write_reset(out: &mut Vec<u8>, src: SocketAddr, dst: SocketAddr, to: Segment) -> bool {
+pub(crate) fn write_reset(
+    out: &mut Vec<u8>,
+    src: SocketAddr,
+    dst: SocketAddr,
+    to: Segment,
+) -> bool {
     if to.has(flag::RST) {
         return false;
     }
     if to.has(flag::ACK) {
         write_tcp(out, src, dst, to.ack, 0, flag::RST)
     } else {
-        write_tcp(out, src, dst, 0, to.seq.wrapping_add(to.len), flag::RST | flag::ACK)
+        write_tcp(
+            out,
+            src,
+            dst,
+            0,
+            to.seq.wrapping_add(to.len),
+            flag::RST | flag::ACK,
+        )
     }
 }
 
@@ -325,7 +336,10 @@ fn transport_checksum(src: IpAddr, dst: IpAddr, proto: u8, body: &[u8]) -> u16 {
 /// Adds 16-bit words to a sum (RFC 1071); a last odd byte is a high one.
 fn add(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
-    let words: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
+    let words: u64 = words
+        .iter()
+        .map(|word| u64::from(u32::from_be_bytes(*word)))
+        .sum();
     let rest = match *rest {
         [a] => u64::from(a) << 8,
         [a, b] => u64::from(u16::from_be_bytes([a, b])),
@@ -355,9 +369,15 @@ mod tests {
 
     fn ends(v6: bool) -> (SocketAddr, SocketAddr) {
         if v6 {
-            ("[2001:db8::1]:5353".parse().unwrap(), "[fd00::2]:40000".parse().unwrap())
+            (
+                "[2001:db8::1]:5353".parse().unwrap(),
+                "[fd00::2]:40000".parse().unwrap(),
+            )
         } else {
-            ("203.0.113.9:5353".parse().unwrap(), "192.0.0.2:40000".parse().unwrap())
+            (
+                "203.0.113.9:5353".parse().unwrap(),
+                "192.0.0.2:40000".parse().unwrap(),
+            )
         }
     }
 
@@ -401,7 +421,12 @@ mod tests {
         for v6 in [false, true] {
             let (src, dst) = ends(v6);
             let to = Segment {
-                src_port: 1, dst_port: 2, seq: u32::MAX, ack: 0, flags: flag::SYN, len: 1,
+                src_port: 1,
+                dst_port: 2,
+                seq: u32::MAX,
+                ack: 0,
+                flags: flag::SYN,
+                len: 1,
             };
             let mut out = Vec::new();
             assert!(write_reset(&mut out, src, dst, to));
@@ -409,7 +434,15 @@ mod tests {
             let tcp = TcpPacket::new_checked(&payload[..]).unwrap();
             assert!(tcp.verify_checksum(&src.ip().into(), &dst.ip().into()));
             assert!(tcp.rst() && tcp.ack() && tcp.ack_number().0 == 0);
-            assert!(!write_reset(&mut out, src, dst, Segment { flags: flag::RST, ..to }));
+            assert!(!write_reset(
+                &mut out,
+                src,
+                dst,
+                Segment {
+                    flags: flag::RST,
+                    ..to
+                }
+            ));
         }
     }
 
@@ -421,7 +454,11 @@ mod tests {
             assert!(write_udp(&mut about, own, dialled, &[7; 3000]));
             let mut out = Vec::new();
             assert!(write_unreachable(
-                &mut out, dialled.ip(), own.ip(), Unreachable::Port, &about
+                &mut out,
+                dialled.ip(),
+                own.ip(),
+                Unreachable::Port,
+                &about
             ));
             let payload = checked(&out, v6);
             if v6 {
@@ -429,10 +466,18 @@ mod tests {
                 let (IpAddr::V6(from), IpAddr::V6(to)) = (dialled.ip(), own.ip()) else {
                     unreachable!()
                 };
-                assert!(Icmpv6Packet::new_checked(&payload[..]).unwrap().verify_checksum(&from, &to));
+                assert!(
+                    Icmpv6Packet::new_checked(&payload[..])
+                        .unwrap()
+                        .verify_checksum(&from, &to)
+                );
             } else {
                 assert_eq!(out.len(), ICMP_V4_ERROR);
-                assert!(Icmpv4Packet::new_checked(&payload[..]).unwrap().verify_checksum());
+                assert!(
+                    Icmpv4Packet::new_checked(&payload[..])
+                        .unwrap()
+                        .verify_checksum()
+                );
             }
         }
     }

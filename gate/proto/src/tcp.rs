@@ -96,8 +96,16 @@ impl Tcp {
     }
 
     /// A segment from the box.
-    pub(crate) fn handle(&mut self, common: &mut Common, now: Now, ip: &Ip<'_>, out: &mut dyn Outlet) {
-        let Some(seg) = segment(ip.payload) else { return };
+    pub(crate) fn handle(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        ip: &Ip<'_>,
+        out: &mut dyn Outlet,
+    ) {
+        let Some(seg) = segment(ip.payload) else {
+            return;
+        };
         let ends = Ends {
             src: SocketAddr::new(ip.src, seg.src_port),
             dst: SocketAddr::new(ip.dst, seg.dst_port),
@@ -105,10 +113,15 @@ impl Tcp {
         let Some(&id) = self.by_ends.get(&ends) else {
             return self.unknown(common, now, ip, ends, seg, out);
         };
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
         match &mut flow.stage {
             Stage::Live(live) => {
-                let mut wire = Out { outlet: out, scratch: &mut self.scratch };
+                let mut wire = Out {
+                    outlet: out,
+                    scratch: &mut self.scratch,
+                };
                 match live.ingress(now, ip.whole, seg.has(flag::RST), &mut wire) {
                     Some(Turn::Over { end, reset }) => self.over(common, now, id, end, reset),
                     _ => self.touch(id),
@@ -135,7 +148,15 @@ impl Tcp {
 
     /// A segment of no flow: a SYN is decided, anything else is answered as a
     /// closed port does.
-    fn unknown(&mut self, common: &mut Common, now: Now, ip: &Ip<'_>, ends: Ends, seg: Segment, out: &mut dyn Outlet) {
+    fn unknown(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        ip: &Ip<'_>,
+        ends: Ends,
+        seg: Segment,
+        out: &mut dyn Outlet,
+    ) {
         if seg.opens() {
             self.tombstones.remove(&ends);
             if let Err(refusal) = self.opens(common, now, ip, ends, seg) {
@@ -172,11 +193,15 @@ impl Tcp {
         };
         let full = self.flows.len() >= MAX_TCP_FLOWS || self.pending >= MAX_PENDING_TCP;
         let why = common.closed().or(full.then_some(Refusal::Limit));
-        let why = why.or((ends.dst.port() == 0 || ends.src.port() == 0).then_some(Refusal::Protocol));
+        let why =
+            why.or((ends.dst.port() == 0 || ends.src.port() == 0).then_some(Refusal::Protocol));
         if let Some(why) = why {
             return Err(Some((decision, why)));
         }
-        let basis = Basis { host: decision.host.clone(), generation: common.policy.generation };
+        let basis = Basis {
+            host: decision.host.clone(),
+            generation: common.policy.generation,
+        };
         let (id, ticket) = common.open(Proto::Tcp, ends, decision, granted, Waits::Tcp);
         let parked = Parked {
             packet: ip.whole.to_vec(),
@@ -190,34 +215,74 @@ impl Tcp {
         let mut alarm = Alarm::default();
         self.timers.set(id, &mut alarm, Some(parked.due()));
         let stage = Stage::Parked(parked);
-        self.flows.insert(id, Flow { ends, opened: now, basis, alarm, outer_src: None, stage });
+        self.flows.insert(
+            id,
+            Flow {
+                ends,
+                opened: now,
+                basis,
+                alarm,
+                outer_src: None,
+                stage,
+            },
+        );
         self.by_ends.insert(ends, id);
         self.pending += 1;
         Ok(())
     }
 
     /// The entry stands: dial.
-    pub(crate) fn committed(&mut self, common: &mut Common, now: Now, id: FlowId, out: &mut dyn Outlet) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if let Err((decision, why)) = common.stands(Transport::Tcp, flow.ends.dst, &mut flow.basis) {
+    pub(crate) fn committed(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        id: FlowId,
+        out: &mut dyn Outlet,
+    ) {
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        if let Err((decision, why)) = common.stands(Transport::Tcp, flow.ends.dst, &mut flow.basis)
+        {
             common.refuse(now, Proto::Tcp, flow.ends, decision, why);
             return self.answer(common, now, id, EndReason::DialRefused, None, out);
         }
-        let Stage::Parked(parked) = &mut flow.stage else { return };
+        let Stage::Parked(parked) = &mut flow.stage else {
+            return;
+        };
         parked.dialling = true;
         parked.until = now + DIAL_TIMEOUT;
         let due = parked.due();
         self.timers.set(id, &mut flow.alarm, Some(due));
-        common.actions.push_back(Action::Dial { flow: id, dst: flow.ends.dst });
+        common.actions.push_back(Action::Dial {
+            flow: id,
+            dst: flow.ends.dst,
+        });
     }
 
     /// The entry cannot be written: nothing goes out.
-    pub(crate) fn refused(&mut self, common: &mut Common, now: Now, id: FlowId, out: &mut dyn Outlet) {
-        let Some(flow) = self.flows.get(&id) else { return };
-        let Stage::Parked(parked) = &flow.stage else { return };
+    pub(crate) fn refused(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        id: FlowId,
+        out: &mut dyn Outlet,
+    ) {
+        let Some(flow) = self.flows.get(&id) else {
+            return;
+        };
+        let Stage::Parked(parked) = &flow.stage else {
+            return;
+        };
         common.reset(flow.ends, parked.segment, out);
         let decision = common.decide(now, Transport::Tcp, flow.ends.dst);
-        common.refuse(now, Proto::Tcp, flow.ends, decision, Refusal::StoreUnavailable);
+        common.refuse(
+            now,
+            Proto::Tcp,
+            flow.ends,
+            decision,
+            Refusal::StoreUnavailable,
+        );
         // No entry stands, so none is ended.
         self.remove(id);
     }
@@ -231,7 +296,9 @@ impl Tcp {
         outcome: Result<Dialled, DialFault>,
         out: &mut dyn Outlet,
     ) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
         if !matches!(flow.stage, Stage::Parked(Parked { dialling: true, .. })) {
             return;
         }
@@ -257,11 +324,21 @@ impl Tcp {
 
     /// Feeds the parked SYN to an engine of the flow's own.
     fn start(&mut self, common: &mut Common, now: Now, id: FlowId, out: &mut dyn Outlet) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        let Stage::Parked(parked) = &flow.stage else { return };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        let Stage::Parked(parked) = &flow.stage else {
+            return;
+        };
         let mut engine = self.engines.for_flow(now, common.random());
-        let at = IpListenEndpoint { addr: Some(flow.ends.dst.ip().into()), port: flow.ends.dst.port() };
-        let mut wire = Out { outlet: out, scratch: &mut self.scratch };
+        let at = IpListenEndpoint {
+            addr: Some(flow.ends.dst.ip().into()),
+            port: flow.ends.dst.port(),
+        };
+        let mut wire = Out {
+            outlet: out,
+            scratch: &mut self.scratch,
+        };
         if engine.open(now, at, &parked.packet, &mut wire) {
             self.pending = self.pending.saturating_sub(1);
             flow.stage = Stage::Live(Box::new(Live::new(engine, now + HANDSHAKE_TIMEOUT)));
@@ -272,11 +349,20 @@ impl Tcp {
         }
     }
 
-    fn dial_failed(&mut self, common: &mut Common, now: Now, id: FlowId, fault: DialFault, out: &mut dyn Outlet) {
+    fn dial_failed(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        id: FlowId,
+        fault: DialFault,
+        out: &mut dyn Outlet,
+    ) {
         let (end, icmp) = match fault {
             DialFault::Refused => (EndReason::DialRefused, None),
             DialFault::TimedOut => (EndReason::DialTimeout, None),
-            DialFault::NetworkUnreachable => (EndReason::DialUnreachable, Some(Unreachable::Network)),
+            DialFault::NetworkUnreachable => {
+                (EndReason::DialUnreachable, Some(Unreachable::Network))
+            }
             DialFault::HostUnreachable => (EndReason::DialUnreachable, Some(Unreachable::Host)),
             DialFault::NoSocket => {
                 if let Some(flow) = self.flows.get(&id) {
@@ -299,7 +385,9 @@ impl Tcp {
         icmp: Option<Unreachable>,
         out: &mut dyn Outlet,
     ) {
-        let Some(flow) = self.flows.get(&id) else { return };
+        let Some(flow) = self.flows.get(&id) else {
+            return;
+        };
         if let Stage::Parked(parked) = &flow.stage {
             match icmp {
                 Some(why) => common.unreachable(flow.ends, why, &parked.packet, out),
@@ -311,8 +399,12 @@ impl Tcp {
 
     /// A flow's socket outside can be read or written.
     pub(crate) fn ready(&mut self, id: FlowId, readable: bool, writable: bool) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        let Stage::Live(live) = &mut flow.stage else { return };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        let Stage::Live(live) = &mut flow.stage else {
+            return;
+        };
         live.ready(readable, writable);
         self.touch(id);
     }
@@ -333,7 +425,13 @@ impl Tcp {
         loop {
             let id = self.touched.pop_front()?;
             self.is_touched.remove(&id);
-            if matches!(self.flows.get(&id), Some(Flow { stage: Stage::Live(_), .. })) {
+            if matches!(
+                self.flows.get(&id),
+                Some(Flow {
+                    stage: Stage::Live(_),
+                    ..
+                })
+            ) {
                 return Some(id);
             }
         }
@@ -348,9 +446,16 @@ impl Tcp {
         host: &mut dyn HostStream,
         out: &mut dyn Outlet,
     ) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        let Stage::Live(live) = &mut flow.stage else { return };
-        let mut wire = Out { outlet: out, scratch: &mut self.scratch };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        let Stage::Live(live) = &mut flow.stage else {
+            return;
+        };
+        let mut wire = Out {
+            outlet: out,
+            scratch: &mut self.scratch,
+        };
         match live.turn(now, host, &mut wire) {
             Turn::Going { due, again } => {
                 self.timers.set(id, &mut flow.alarm, due);
@@ -383,8 +488,14 @@ impl Tcp {
         if socket {
             common.actions.push_back(Action::Close { flow: id, reset });
         }
-        let end =
-            End { flow: id, opened: flow.opened, bytes_out, bytes_in, reason, outer_src: flow.outer_src };
+        let end = End {
+            flow: id,
+            opened: flow.opened,
+            bytes_out,
+            bytes_in,
+            reason,
+            outer_src: flow.outer_src,
+        };
         common.ended(now, end);
     }
 
@@ -420,13 +531,21 @@ impl Tcp {
 
     pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
         while let Some((at, id)) = self.timers.pop(now) {
-            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            let Some(flow) = self.flows.get_mut(&id) else {
+                continue;
+            };
             if !self.timers.fires(now, at, id, &mut flow.alarm) {
                 continue;
             }
             match &mut flow.stage {
                 Stage::Live(live) if live.handshake_failed(now) => {
-                    live.reset(now, &mut Out { outlet: out, scratch: &mut self.scratch });
+                    live.reset(
+                        now,
+                        &mut Out {
+                            outlet: out,
+                            scratch: &mut self.scratch,
+                        },
+                    );
                     self.over(common, now, id, EndReason::ResetByBox, true);
                 }
                 Stage::Live(_) => self.touch(id),
@@ -436,7 +555,13 @@ impl Tcp {
                 Stage::Parked(parked) => {
                     if !parked.dialling {
                         let decision = common.decide(now, Transport::Tcp, flow.ends.dst);
-                        common.refuse(now, Proto::Tcp, flow.ends, decision, Refusal::StoreUnavailable);
+                        common.refuse(
+                            now,
+                            Proto::Tcp,
+                            flow.ends,
+                            decision,
+                            Refusal::StoreUnavailable,
+                        );
                     }
                     self.answer(common, now, id, EndReason::DialTimeout, None, out);
                 }
@@ -449,9 +574,17 @@ impl Tcp {
         let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
         ids.sort_unstable();
         for id in &ids {
-            let Some(flow) = self.flows.get_mut(id) else { continue };
+            let Some(flow) = self.flows.get_mut(id) else {
+                continue;
+            };
             if let Stage::Live(live) = &mut flow.stage {
-                live.reset(now, &mut Out { outlet: out, scratch: &mut self.scratch });
+                live.reset(
+                    now,
+                    &mut Out {
+                        outlet: out,
+                        scratch: &mut self.scratch,
+                    },
+                );
                 self.over(common, now, *id, EndReason::BoxStopped, true);
             } else {
                 self.answer(common, now, *id, EndReason::BoxStopped, None, out);

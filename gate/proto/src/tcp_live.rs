@@ -6,7 +6,7 @@
 
 use bailey_model::EndReason;
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{self, RecvError, State};
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpListenEndpoint};
@@ -82,7 +82,9 @@ pub(crate) struct Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("size", &self.size)
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,13 +97,23 @@ pub(crate) struct Engines {
 
 impl Engines {
     pub(crate) fn new() -> Self {
-        Self { used: [0; Size::COUNT], idle: std::array::from_fn(|_| Vec::new()) }
+        Self {
+            used: [0; Size::COUNT],
+            idle: std::array::from_fn(|_| Vec::new()),
+        }
     }
 
     /// An engine for a flow, of the largest size that is left.
     pub(crate) fn for_flow(&mut self, now: Now, seed: u64) -> Engine {
-        let left = |size: &Size| self.used.get(size.index()).is_some_and(|used| *used < size.most());
-        let size = [Size::Large, Size::Middle].into_iter().find(left).unwrap_or(Size::Small);
+        let left = |size: &Size| {
+            self.used
+                .get(size.index())
+                .is_some_and(|used| *used < size.most())
+        };
+        let size = [Size::Large, Size::Middle]
+            .into_iter()
+            .find(left)
+            .unwrap_or(Size::Small);
         self.take(size, now, seed)
     }
 
@@ -142,13 +154,28 @@ impl Engine {
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
         let mut nowhere = Nowhere;
-        let mut iface = Interface::new(config, &mut Wire::new(None, &mut nowhere, &mut []), instant(now));
+        let mut iface = Interface::new(
+            config,
+            &mut Wire::new(None, &mut nowhere, &mut []),
+            instant(now),
+        );
         iface.set_any_ip(true);
-        Self { size, iface, sockets, handle }
+        Self {
+            size,
+            iface,
+            sockets,
+            handle,
+        }
     }
 
     /// Takes a SYN for `listen`; false if the segment opens nothing.
-    pub(crate) fn open(&mut self, now: Now, listen: IpListenEndpoint, syn: &[u8], wire: &mut Out<'_>) -> bool {
+    pub(crate) fn open(
+        &mut self,
+        now: Now,
+        listen: IpListenEndpoint,
+        syn: &[u8],
+        wire: &mut Out<'_>,
+    ) -> bool {
         self.socket().abort();
         if self.socket().listen(listen).is_err() {
             return false;
@@ -168,7 +195,8 @@ impl Engine {
     /// Feeds one packet of the flow.
     pub(crate) fn ingress(&mut self, now: Now, packet: &[u8], wire: &mut Out<'_>) {
         let mut device = Wire::new(Some(packet), wire.outlet, wire.scratch);
-        self.iface.poll_ingress_single(instant(now), &mut device, &mut self.sockets);
+        self.iface
+            .poll_ingress_single(instant(now), &mut device, &mut self.sockets);
     }
 
     /// Sends what the socket has to say; when to call again, if not on a packet.
@@ -179,7 +207,11 @@ impl Engine {
             == PollResult::SocketStateChanged
         {}
         let due = self.iface.poll_at(at, &self.sockets)?;
-        Some(u64::try_from(due.total_micros()).map_or(now, Now::from_micros).max(now))
+        Some(
+            u64::try_from(due.total_micros())
+                .map_or(now, Now::from_micros)
+                .max(now),
+        )
     }
 
     /// Resets the box's side, if there is one.
@@ -254,13 +286,25 @@ impl Live {
     }
 
     /// Feeds one packet; the end if the box reset the flow.
-    pub(crate) fn ingress(&mut self, now: Now, packet: &[u8], rst: bool, wire: &mut Out<'_>) -> Option<Turn> {
+    pub(crate) fn ingress(
+        &mut self,
+        now: Now,
+        packet: &[u8],
+        rst: bool,
+        wire: &mut Out<'_>,
+    ) -> Option<Turn> {
         self.engine.ingress(now, packet, wire);
         match self.engine.state() {
             // A reset takes a half-open smoltcp socket back to listening; the
             // next SYN from anywhere would then be taken without a verdict.
-            State::Listen => Some(Turn::Over { end: EndReason::ResetByBox, reset: true }),
-            State::Closed if rst => Some(Turn::Over { end: EndReason::ResetByBox, reset: true }),
+            State::Listen => Some(Turn::Over {
+                end: EndReason::ResetByBox,
+                reset: true,
+            }),
+            State::Closed if rst => Some(Turn::Over {
+                end: EndReason::ResetByBox,
+                reset: true,
+            }),
             State::SynReceived => None,
             _ => {
                 self.established = true;
@@ -279,20 +323,39 @@ impl Live {
         let broken = !self.box_to_host(host) || !self.host_to_box(host);
         if broken {
             self.engine.reset(now, wire);
-            return Turn::Over { end: EndReason::ResetByPeer, reset: true };
+            return Turn::Over {
+                end: EndReason::ResetByPeer,
+                reset: true,
+            };
         }
         // smoltcp clears a socket whose TIME-WAIT is over, with what the host
         // has not taken yet: a flow that only drains is not polled.
-        let due = if self.draining { None } else { self.engine.egress(now, wire) };
+        let due = if self.draining {
+            None
+        } else {
+            self.engine.egress(now, wire)
+        };
         self.draining |= matches!(self.engine.state(), State::TimeWait | State::Closed);
         match (self.draining, self.engine.socket().can_recv()) {
-            (true, false) => Turn::Over { end: EndReason::Closed, reset: false },
-            (true, true) => Turn::Going { due: None, again: self.more() },
+            (true, false) => Turn::Over {
+                end: EndReason::Closed,
+                reset: false,
+            },
+            (true, true) => Turn::Going {
+                due: None,
+                again: self.more(),
+            },
             (false, _) if !self.established => {
                 let until = self.handshake_until;
-                Turn::Going { due: Some(due.map_or(until, |due| due.min(until))), again: false }
+                Turn::Going {
+                    due: Some(due.map_or(until, |due| due.min(until))),
+                    again: false,
+                }
             }
-            (false, _) => Turn::Going { due, again: self.more() },
+            (false, _) => Turn::Going {
+                due,
+                again: self.more(),
+            },
         }
     }
 
@@ -387,7 +450,11 @@ struct Wire<'a> {
 
 impl<'a> Wire<'a> {
     fn new(packet: Option<&'a [u8]>, outlet: &'a mut dyn Outlet, scratch: &'a mut [u8]) -> Self {
-        Self { packet, outlet, scratch }
+        Self {
+            packet,
+            outlet,
+            scratch,
+        }
     }
 }
 
@@ -438,6 +505,10 @@ impl Device for Wire<'_> {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
         capabilities.max_transmission_unit = usize::from(MTU);
+        // What comes out of a TUN never crossed a wire: a sum that the box's
+        // own kernel has just made can only spoil the box's own flow.
+        capabilities.checksum.tcp = Checksum::Tx;
+        capabilities.checksum.ipv4 = Checksum::Tx;
         capabilities
     }
 }

@@ -81,11 +81,24 @@ impl Udp {
     }
 
     /// A datagram from the box.
-    pub(crate) fn handle(&mut self, common: &mut Common, now: Now, ip: &Ip<'_>, out: &mut dyn Outlet) {
-        let Some((src_port, dst_port, data)) = datagram(ip.payload) else { return };
-        let ends =
-            Ends { src: SocketAddr::new(ip.src, src_port), dst: SocketAddr::new(ip.dst, dst_port) };
-        let known = self.by_src.get(&ends.src).and_then(|port| self.ports.get(port));
+    pub(crate) fn handle(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        ip: &Ip<'_>,
+        out: &mut dyn Outlet,
+    ) {
+        let Some((src_port, dst_port, data)) = datagram(ip.payload) else {
+            return;
+        };
+        let ends = Ends {
+            src: SocketAddr::new(ip.src, src_port),
+            dst: SocketAddr::new(ip.dst, dst_port),
+        };
+        let known = self
+            .by_src
+            .get(&ends.src)
+            .and_then(|port| self.ports.get(port));
         if let Some(&id) = known.and_then(|port| port.flows.get(&ends.dst)) {
             return self.known(common, now, id, ip, data, out);
         }
@@ -104,7 +117,9 @@ impl Udp {
         data: &[u8],
         out: &mut dyn Outlet,
     ) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
         if let Some((_, packets)) = &mut flow.waiting {
             let fits = self.waiting_bytes + ip.whole.len() <= MAX_WAITING_BYTES;
             if fits && packets.len() < MAX_WAITING_DATAGRAMS {
@@ -113,7 +128,8 @@ impl Udp {
             }
             return;
         }
-        if let Err((decision, why)) = common.stands(Transport::Udp, flow.ends.dst, &mut flow.basis) {
+        if let Err((decision, why)) = common.stands(Transport::Udp, flow.ends.dst, &mut flow.basis)
+        {
             let ends = flow.ends;
             common.unreachable(ends, Unreachable::Port, ip.whole, out);
             common.refuse(now, Proto::Udp, ends, decision, why);
@@ -132,7 +148,11 @@ impl Udp {
         let decision = common.decide(now, Transport::Udp, ends.dst);
         let granted = match &decision.verdict {
             Verdict::Refuse(refusal) => {
-                let why = if common.stopping { Refusal::BoxStopping } else { *refusal };
+                let why = if common.stopping {
+                    Refusal::BoxStopping
+                } else {
+                    *refusal
+                };
                 return Err((decision, why));
             }
             Verdict::Allow(granted) => granted.clone(),
@@ -144,7 +164,10 @@ impl Udp {
             return Err((decision, why));
         }
         let port = self.port(ends.src, now);
-        let basis = Basis { host: decision.host.clone(), generation: common.policy.generation };
+        let basis = Basis {
+            host: decision.host.clone(),
+            generation: common.policy.generation,
+        };
         let (id, ticket) = common.open(Proto::Udp, ends, decision, granted, Waits::Udp);
         self.waiting_bytes += ip.whole.len();
         let mut flow = Flow {
@@ -175,7 +198,12 @@ impl Udp {
         let port = *self.by_src.entry(src).or_insert(next);
         if port == next {
             self.next_port += 1;
-            let made = Port { src, flows: BTreeMap::new(), last: now, outer: None };
+            let made = Port {
+                src,
+                flows: BTreeMap::new(),
+                last: now,
+                outer: None,
+            };
             self.ports.insert(port, made);
         }
         port
@@ -189,15 +217,27 @@ impl Udp {
         }
         let idle = |flow: &Flow| flow.waiting.is_none();
         if self.flows.len() >= MAX_UDP_FLOWS {
-            let oldest = self.flows.iter().filter(|(_, flow)| idle(flow)).min_by_key(|(_, f)| f.last);
-            let Some((&oldest, _)) = oldest else { return false };
+            let oldest = self
+                .flows
+                .iter()
+                .filter(|(_, flow)| idle(flow))
+                .min_by_key(|(_, f)| f.last);
+            let Some((&oldest, _)) = oldest else {
+                return false;
+            };
             self.over(common, now, oldest, EndReason::Evicted);
         }
         if !self.by_src.contains_key(&src) && self.ports.len() >= MAX_UDP_PORTS {
             let settled = |port: &Port| {
-                port.flows.values().all(|id| self.flows.get(id).is_none_or(idle))
+                port.flows
+                    .values()
+                    .all(|id| self.flows.get(id).is_none_or(idle))
             };
-            let oldest = self.ports.values().filter(|port| settled(port)).min_by_key(|p| p.last);
+            let oldest = self
+                .ports
+                .values()
+                .filter(|port| settled(port))
+                .min_by_key(|p| p.last);
             let Some(oldest) = oldest else { return false };
             let ids: Vec<FlowId> = oldest.flows.values().copied().collect();
             for id in ids {
@@ -208,29 +248,55 @@ impl Udp {
     }
 
     /// The entry stands: what waited goes out.
-    pub(crate) fn committed(&mut self, common: &mut Common, now: Now, id: FlowId, out: &mut dyn Outlet) {
+    pub(crate) fn committed(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        id: FlowId,
+        out: &mut dyn Outlet,
+    ) {
         for packet in self.release(id) {
-            let Some(ip) = crate::packet::parse(&packet) else { continue };
-            let Some((_, _, data)) = datagram(ip.payload) else { continue };
+            let Some(ip) = crate::packet::parse(&packet) else {
+                continue;
+            };
+            let Some((_, _, data)) = datagram(ip.payload) else {
+                continue;
+            };
             self.known(common, now, id, &ip, data, out);
         }
     }
 
     /// The entry cannot be written: what waited is refused.
-    pub(crate) fn refused(&mut self, common: &mut Common, now: Now, id: FlowId, out: &mut dyn Outlet) {
+    pub(crate) fn refused(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        id: FlowId,
+        out: &mut dyn Outlet,
+    ) {
         let packets = self.release(id);
-        let Some(flow) = self.remove(common, id) else { return };
+        let Some(flow) = self.remove(common, id) else {
+            return;
+        };
         for packet in packets {
             common.unreachable(flow.ends, Unreachable::Port, &packet, out);
         }
         let decision = common.decide(now, Transport::Udp, flow.ends.dst);
-        common.refuse(now, Proto::Udp, flow.ends, decision, Refusal::StoreUnavailable);
+        common.refuse(
+            now,
+            Proto::Udp,
+            flow.ends,
+            decision,
+            Refusal::StoreUnavailable,
+        );
     }
 
     /// Takes the packets that wait with a flow; from then on it does not wait.
     fn release(&mut self, id: FlowId) -> Vec<Vec<u8>> {
         let waiting = self.flows.get_mut(&id).and_then(|flow| flow.waiting.take());
-        let Some((_, packets)) = waiting else { return Vec::new() };
+        let Some((_, packets)) = waiting else {
+            return Vec::new();
+        };
         self.pending = self.pending.saturating_sub(1);
         let bytes: usize = packets.iter().map(Vec::len).sum();
         self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
@@ -246,7 +312,9 @@ impl Udp {
         data: &[u8],
         out: &mut dyn Outlet,
     ) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
         match out.datagram(flow.port, flow.ends.dst, data) {
             Ok(()) => {
                 flow.packets_out += 1;
@@ -265,7 +333,9 @@ impl Udp {
     }
 
     fn pulse(&mut self, now: Now, id: FlowId) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
         flow.last = now;
         let due = flow.due();
         self.timers.set(id, &mut flow.alarm, Some(due));
@@ -292,9 +362,14 @@ impl Udp {
         data: &[u8],
         out: &mut dyn Outlet,
     ) {
-        let Some((src, id)) = self.allowed(port, from) else { return };
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if let Err((decision, why)) = common.stands(Transport::Udp, flow.ends.dst, &mut flow.basis) {
+        let Some((src, id)) = self.allowed(port, from) else {
+            return;
+        };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        if let Err((decision, why)) = common.stands(Transport::Udp, flow.ends.dst, &mut flow.basis)
+        {
             common.refuse(now, Proto::Udp, flow.ends, decision, why);
             return self.over(common, now, id, EndReason::DialRefused);
         }
@@ -313,7 +388,11 @@ impl Udp {
         let highest = SocketAddr::new(from.ip(), u16::MAX);
         let exact = port.flows.get(&from).into_iter();
         let near = port.flows.range(lowest..=highest).map(|(_, id)| id);
-        let open = |id: &&FlowId| self.flows.get(id).is_some_and(|flow| flow.waiting.is_none());
+        let open = |id: &&FlowId| {
+            self.flows
+                .get(id)
+                .is_some_and(|flow| flow.waiting.is_none())
+        };
         exact.chain(near).find(open).map(|id| (port.src, *id))
     }
 
@@ -326,8 +405,12 @@ impl Udp {
         fault: SendFault,
         out: &mut dyn Outlet,
     ) {
-        let Some(known) = self.ports.get(&port) else { return };
-        let Some(flow) = known.flows.get(&to).and_then(|id| self.flows.get(id)) else { return };
+        let Some(known) = self.ports.get(&port) else {
+            return;
+        };
+        let Some(flow) = known.flows.get(&to).and_then(|id| self.flows.get(id)) else {
+            return;
+        };
         if flow.waiting.is_some() {
             return;
         }
@@ -340,9 +423,13 @@ impl Udp {
 
     fn over(&mut self, common: &mut Common, now: Now, id: FlowId, reason: EndReason) {
         self.release(id);
-        let Some(flow) = self.flows.get(&id) else { return };
+        let Some(flow) = self.flows.get(&id) else {
+            return;
+        };
         let outer_src = self.ports.get(&flow.port).and_then(|port| port.outer);
-        let Some(flow) = self.remove(common, id) else { return };
+        let Some(flow) = self.remove(common, id) else {
+            return;
+        };
         let end = End {
             flow: id,
             opened: flow.opened,
@@ -373,7 +460,9 @@ impl Udp {
 
     pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
         while let Some((at, id)) = self.timers.pop(now) {
-            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            let Some(flow) = self.flows.get_mut(&id) else {
+                continue;
+            };
             if !self.timers.fires(now, at, id, &mut flow.alarm) {
                 continue;
             }
@@ -386,7 +475,13 @@ impl Udp {
                 common.unreachable(flow.ends, Unreachable::Port, packet, out);
             }
             let decision = common.decide(now, Transport::Udp, flow.ends.dst);
-            common.refuse(now, Proto::Udp, flow.ends, decision, Refusal::StoreUnavailable);
+            common.refuse(
+                now,
+                Proto::Udp,
+                flow.ends,
+                decision,
+                Refusal::StoreUnavailable,
+            );
             self.over(common, now, id, EndReason::DialTimeout);
         }
     }
@@ -396,7 +491,11 @@ impl Udp {
         let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
         ids.sort_unstable();
         for id in &ids {
-            if let Some(Flow { waiting: Some((ticket, _)), .. }) = self.flows.get(id) {
+            if let Some(Flow {
+                waiting: Some((ticket, _)),
+                ..
+            }) = self.flows.get(id)
+            {
                 common.take_ticket(*ticket);
             }
             self.over(common, now, *id, EndReason::BoxStopped);

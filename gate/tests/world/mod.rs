@@ -36,7 +36,9 @@ pub(crate) fn inside(test: &str) -> bool {
     }
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--net", "--"]);
-    command.arg(std::env::current_exe().unwrap()).env(INSIDE, "1");
+    command
+        .arg(std::env::current_exe().unwrap())
+        .env(INSIDE, "1");
     if !test.is_empty() {
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     }
@@ -62,6 +64,12 @@ impl Place {
         })
         .join()
         .unwrap()
+    }
+
+    /// A path by which `ip` finds it.
+    fn path(&self) -> String {
+        use std::os::fd::AsRawFd;
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
     /// Runs a closure there, on a thread of its own.
@@ -119,9 +127,11 @@ impl World {
     }
 
     pub(crate) fn with_mtu(reach: &str, facts: HostFacts, mtu: u16) -> Self {
-        let (router, node, inner) = (Place::here(), Place::new(), Place::new());
-        let pid = std::process::id();
-        node.ip(&format!("link add vnode type veth peer name vrouter netns {pid}"));
+        let (router, node, inner) = (Place::new(), Place::new(), Place::new());
+        node.ip(&format!(
+            "link add vnode type veth peer name vrouter netns {}",
+            router.path()
+        ));
         router.ip(&format!(
             "link set lo up
              addr add {PUBLIC_V4}/32 dev lo
@@ -163,10 +173,19 @@ impl World {
         });
         let mut from_gate = Channel::new(ours.try_clone().unwrap());
         let mut to_gate = Channel::new(ours.try_clone().unwrap());
-        let config = GateConfig { reach: reach.parse::<Reach>().unwrap(), facts, seed: [7; 32] };
-        to_gate.send(&ToGate::Start(config), &[tun.as_fd()]).unwrap();
+        let config = GateConfig {
+            reach: reach.parse::<Reach>().unwrap(),
+            facts,
+            seed: [7; 32],
+        };
+        to_gate
+            .send(&ToGate::Start(config), &[tun.as_fd()])
+            .unwrap();
         drop(tun);
-        assert_eq!(from_gate.receive::<FromGate>().unwrap().value, FromGate::Ready);
+        assert_eq!(
+            from_gate.receive::<FromGate>().unwrap().value,
+            FromGate::Ready
+        );
         let events = Arc::new(Mutex::new(Vec::new()));
         let word = Arc::new(Mutex::new(Word::Commit));
         let (tell, stopped) = mpsc::channel();
@@ -192,7 +211,17 @@ impl World {
             }
         });
         let (to_gate, reader) = (Some(to_gate), Some(reader));
-        Self { router, node, inner, gate, events, word, to_gate, stopped, reader }
+        Self {
+            router,
+            node,
+            inner,
+            gate,
+            events,
+            word,
+            to_gate,
+            stopped,
+            reader,
+        }
     }
 
     pub(crate) fn say(&mut self, message: &ToGate) {
@@ -252,4 +281,3 @@ pub(crate) fn v6(port: u16) -> SocketAddr {
 pub(crate) fn no_facts() -> HostFacts {
     HostFacts::default()
 }
-

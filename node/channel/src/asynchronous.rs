@@ -46,7 +46,12 @@ impl AsyncChannel {
     /// Takes a socket that the runtime knows already.
     #[must_use]
     pub fn from_tokio(socket: UnixStream) -> Self {
-        Self { socket, inbox: Inbox::default(), outbox: VecDeque::new(), queued_bytes: 0 }
+        Self {
+            socket,
+            inbox: Inbox::default(),
+            outbox: VecDeque::new(),
+            queued_bytes: 0,
+        }
     }
 
     /// The socket, for its peer's credentials.
@@ -65,10 +70,18 @@ impl AsyncChannel {
     ///
     /// # Errors
     /// When the value is over a frame's bound.
-    pub fn queue<T: Serialize>(&mut self, value: &T, fds: Vec<OwnedFd>) -> Result<(), ChannelError> {
+    pub fn queue<T: Serialize>(
+        &mut self,
+        value: &T,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), ChannelError> {
         let bytes = frame::encode(value, fds.len())?;
         self.queued_bytes += bytes.len();
-        self.outbox.push_back(Outgoing { bytes, sent: 0, fds });
+        self.outbox.push_back(Outgoing {
+            bytes,
+            sent: 0,
+            fds,
+        });
         Ok(())
     }
 
@@ -168,8 +181,11 @@ mod tests {
         let mut right = AsyncChannel::new(right).unwrap();
         let big = vec![9_u8; 900_000];
         left.queue(&big, Vec::new()).unwrap();
-        left.queue(&vec![1_u8], vec![std::io::stdin().as_fd().try_clone_to_owned().unwrap()])
-            .unwrap();
+        left.queue(
+            &vec![1_u8],
+            vec![std::io::stdin().as_fd().try_clone_to_owned().unwrap()],
+        )
+        .unwrap();
         let mut got = Vec::new();
         while got.len() < 2 {
             tokio::select! {
@@ -197,6 +213,9 @@ mod tests {
             right.flush().await.unwrap();
             got
         });
-        assert_eq!((at_left.unwrap().value.len(), at_right), (big.len(), big.len()));
+        assert_eq!(
+            (at_left.unwrap().value.len(), at_right),
+            (big.len(), big.len())
+        );
     }
 }

@@ -35,7 +35,9 @@ impl Inbox {
         if len > MAX_FRAME || fd_count > MAX_FDS {
             return Err(ChannelError::TooLarge(len));
         }
-        let Some(payload) = rest.get(..len) else { return Ok(None) };
+        let Some(payload) = rest.get(..len) else {
+            return Ok(None);
+        };
         if self.fds.len() < fd_count {
             return Err(ChannelError::TooLarge(fd_count));
         }

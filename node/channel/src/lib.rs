@@ -14,7 +14,10 @@
 mod asynchronous;
 mod frame;
 mod nonblocking;
-#[expect(unsafe_code, reason = "descriptors received by recvmsg are taken into ownership")]
+#[expect(
+    unsafe_code,
+    reason = "descriptors received by recvmsg are taken into ownership"
+)]
 mod sys;
 
 #[cfg(feature = "tokio")]
@@ -73,7 +76,10 @@ impl Channel {
     /// Takes a connected stream socket.
     #[must_use]
     pub fn new(socket: UnixStream) -> Self {
-        Self { socket, inbox: Inbox::default() }
+        Self {
+            socket,
+            inbox: Inbox::default(),
+        }
     }
 
     /// Two connected ends.
@@ -97,7 +103,11 @@ impl Channel {
         let mut sent = 0;
         while sent < bytes.len() {
             let with = if sent == 0 { fds } else { &[] };
-            match sys::send(self.socket.as_fd(), bytes.get(sent..).unwrap_or_default(), with) {
+            match sys::send(
+                self.socket.as_fd(),
+                bytes.get(sent..).unwrap_or_default(),
+                with,
+            ) {
                 Ok(count) => sent += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(frame::closed_or(error)),
@@ -165,7 +175,9 @@ mod tests {
         let mut second = right.receive::<(String, u8)>().unwrap();
         assert_eq!(second.value, ("second".to_owned(), 2));
         let mut text = String::new();
-        std::fs::File::from(second.fds.pop_front().unwrap()).read_to_string(&mut text).unwrap();
+        std::fs::File::from(second.fds.pop_front().unwrap())
+            .read_to_string(&mut text)
+            .unwrap();
         assert_eq!(text, "inside");
         assert_eq!(right.receive::<(String, u8)>().unwrap().fds.len(), 0);
     }
@@ -175,12 +187,18 @@ mod tests {
         let (left, mut right) = Channel::pair().unwrap();
         let mut channel = Channel::new(left);
         right.write_all(&[255; 5]).unwrap();
-        assert!(matches!(channel.receive::<u8>(), Err(ChannelError::TooLarge(_))));
+        assert!(matches!(
+            channel.receive::<u8>(),
+            Err(ChannelError::TooLarge(_))
+        ));
         let (left, right) = Channel::pair().unwrap();
         drop(right);
         let mut channel = Channel::new(left);
         assert!(matches!(channel.receive::<u8>(), Err(ChannelError::Closed)));
-        assert!(matches!(channel.send(&1_u8, &[]), Err(ChannelError::Closed)));
+        assert!(matches!(
+            channel.send(&1_u8, &[]),
+            Err(ChannelError::Closed)
+        ));
     }
 
     #[test]
@@ -202,13 +220,15 @@ mod tests {
         left.send(&1_u8, &[one.as_fd()]).unwrap();
         left.send(&2_u8, &[]).unwrap();
         left.send(&3_u8, &[two.as_fd(), one.as_fd()]).unwrap();
-        let counts: Vec<usize> =
-            (0..3).map(|_| right.receive::<u8>().unwrap().fds.len()).collect();
+        let counts: Vec<usize> = (0..3)
+            .map(|_| right.receive::<u8>().unwrap().fds.len())
+            .collect();
         assert_eq!(counts, [1, 0, 2]);
     }
 
     fn tempfile() -> std::fs::File {
-        let path = std::env::temp_dir().join(format!("bailey-channel-{}-{:p}", std::process::id(), &0));
+        let path =
+            std::env::temp_dir().join(format!("bailey-channel-{}-{:p}", std::process::id(), &0));
         let file = std::fs::File::options()
             .create(true)
             .truncate(true)

@@ -27,7 +27,11 @@ impl PollChannel {
     /// When the socket cannot be made non-blocking.
     pub fn new(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, inbox: Inbox::default(), outbox: VecDeque::new() })
+        Ok(Self {
+            socket,
+            inbox: Inbox::default(),
+            outbox: VecDeque::new(),
+        })
     }
 
     /// Bytes queued and not yet sent; the caller bounds it.
@@ -115,6 +119,9 @@ mod tests {
         assert_eq!(lengths, [900_000, 1]);
         assert_eq!(left.queued_bytes(), 0);
         drop(left);
-        assert!(matches!(right.receive::<Vec<u8>>(), Err(ChannelError::Closed)));
+        assert!(matches!(
+            right.receive::<Vec<u8>>(),
+            Err(ChannelError::Closed)
+        ));
     }
 }

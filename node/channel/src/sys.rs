@@ -44,17 +44,28 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, inbox: &mut Inbox) -> io::Result<u
         )?;
         let mut received: Vec<OwnedFd> = Vec::new();
         for part in message.cmsgs()? {
-            let ControlMessageOwned::ScmRights(raw) = part else { continue };
+            let ControlMessageOwned::ScmRights(raw) = part else {
+                continue;
+            };
             // SAFETY: the kernel has just installed these descriptors for this
             // process, and nothing else knows their numbers.
-            received.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            received.extend(
+                raw.into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
         }
-        (message.bytes, received, message.flags.contains(MsgFlags::MSG_CTRUNC))
+        (
+            message.bytes,
+            received,
+            message.flags.contains(MsgFlags::MSG_CTRUNC),
+        )
     };
     inbox.fds.extend(received);
     if cut {
         return Err(io::Error::other("descriptors were cut off"));
     }
-    inbox.bytes.extend_from_slice(chunk.get(..count).unwrap_or_default());
+    inbox
+        .bytes
+        .extend_from_slice(chunk.get(..count).unwrap_or_default());
     Ok(count)
 }

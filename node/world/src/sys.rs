@@ -8,13 +8,15 @@ use std::process::Command;
 
 use nix::libc;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
 
-/// Lets the command die with the thread that starts it. The command must be
-/// started into a pid namespace that does not hold its parent.
-pub(crate) fn die_with_parent(command: &mut Command) {
-    let hook = || {
+/// Lets the command die with the thread that starts it, and start with a signal
+/// mask. The command must be started into a pid namespace that does not hold
+/// its parent.
+pub(crate) fn die_with_parent(command: &mut Command, mask: SigSet) {
+    let hook = move || {
+        mask.thread_set_mask()?;
         set_pdeathsig(Signal::SIGKILL)?;
         // A parent outside the namespace has number 0; another number is the
         // process that adopted this one after the parent's death.
@@ -24,7 +26,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
             Err(io::ErrorKind::NotConnected.into())
         }
     };
-    // SAFETY: the hook makes two system calls, takes no lock, allocates nothing.
+    // SAFETY: the hook makes three system calls, takes no lock, allocates nothing.
     let _command = unsafe { command.pre_exec(hook) };
 }
 

@@ -61,6 +61,11 @@ fn a_node_is_an_ordinary_user_of_its_own_machine() {
     for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
         assert_eq!(field(set), ["0000000000000000"], "{set}");
     }
+    assert_eq!(
+        field("SigBlk:"),
+        ["0000000000000000"],
+        "a mask is inherited"
+    );
     assert_eq!(field("Uid:"), vec![world.uid().to_string(); 4]);
 
     assert_eq!(sh(&world, "n1", "hostname"), "n1\n");

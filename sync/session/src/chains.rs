@@ -7,8 +7,8 @@ use bailey_model::DeviceId;
 
 use crate::wire::{Chain, Doc, Want, WireHead};
 use crate::{
-    CREDIT_BYTES, GAP_WAIT, GAP_WAIT_MAX, MAX_BULK_WANTS, MAX_CHAINS, MAX_ENVELOPE,
-    MAX_WANTS, MIN_WANT_BYTES,
+    CREDIT_BYTES, GAP_WAIT, GAP_WAIT_MAX, MAX_BULK_WANTS, MAX_CHAINS, MAX_ENVELOPE, MAX_WANTS,
+    MIN_WANT_BYTES,
 };
 
 /// Why the store did not take an envelope.
@@ -88,9 +88,18 @@ enum Phase {
     /// The peer has more than we do; the number is its place in the queue.
     Ready(u64),
     /// Asked for.
-    Wanted { from: u64, max_bytes: u32, at: Duration },
+    Wanted {
+        from: u64,
+        max_bytes: u32,
+        at: Duration,
+    },
     /// With the store, which has not said yet of `left` envelopes.
-    Ingesting { from: u64, max_bytes: u32, left: usize, worst: Option<IngestFailure> },
+    Ingesting {
+        from: u64,
+        max_bytes: u32,
+        left: usize,
+        worst: Option<IngestFailure>,
+    },
     /// Asked for again after this.
     Waiting(Duration),
     /// Not asked for in this session.
@@ -130,7 +139,9 @@ impl State {
     }
 
     fn behind(&self) -> bool {
-        let Some((peer, _)) = self.peer else { return false };
+        let Some((peer, _)) = self.peer else {
+            return false;
+        };
         self.have.is_none_or(|have| peer > have) && self.barren.is_none_or(|barren| peer > barren)
     }
 
@@ -199,7 +210,9 @@ impl Chains {
             }
             self.map.insert(head.chain, State::new());
         }
-        let Some(state) = self.map.get_mut(&head.chain) else { return Ok(None) };
+        let Some(state) = self.map.get_mut(&head.chain) else {
+            return Ok(None);
+        };
         if state.have.is_none_or(|have| head.seq >= have) {
             state.have = Some(head.seq);
             state.hash = Some(head.hash);
@@ -210,7 +223,10 @@ impl Chains {
     }
 
     pub(crate) fn peer_head(&mut self, head: &WireHead) -> Result<Option<Fork>, TooMany> {
-        let known = self.map.get(&head.chain).is_some_and(|state| state.peer.is_some());
+        let known = self
+            .map
+            .get(&head.chain)
+            .is_some_and(|state| state.peer.is_some());
         if !known {
             if self.from_peer >= MAX_CHAINS {
                 return Err(TooMany);
@@ -236,14 +252,25 @@ impl Chains {
             return None;
         }
         state.forked = true;
-        Some(Fork { chain, seq, ours, theirs })
+        Some(Fork {
+            chain,
+            seq,
+            ours,
+            theirs,
+        })
     }
 
     /// Brings the queues in line with a chain's state.
     fn refresh(&mut self, chain: Chain) {
-        let Some(state) = self.map.get_mut(&chain) else { return };
+        let Some(state) = self.map.get_mut(&chain) else {
+            return;
+        };
         let told = (chain.tier(), chain);
-        if state.to_tell() { self.tell.insert(told) } else { self.tell.remove(&told) };
+        if state.to_tell() {
+            self.tell.insert(told)
+        } else {
+            self.tell.remove(&told)
+        };
         match state.phase {
             Phase::Quiet if state.behind() && !state.forked => {
                 self.ticket += 1;
@@ -281,7 +308,11 @@ impl Chains {
             }
             if claims.taken(chain, self.peer_id) {
                 // Nothing that may rest on it is asked for meanwhile.
-                limit = if *tier <= Tier::Keys { limit.min(*tier) } else { limit };
+                limit = if *tier <= Tier::Keys {
+                    limit.min(*tier)
+                } else {
+                    limit
+                };
                 continue;
             }
             found = Some((*tier, *ticket, *chain));
@@ -292,14 +323,22 @@ impl Chains {
         self.ready.remove(&(tier, ticket, chain));
         let state = self.map.get_mut(&chain)?;
         let from = state.next();
-        state.phase = Phase::Wanted { from, max_bytes, at: now };
+        state.phase = Phase::Wanted {
+            from,
+            max_bytes,
+            at: now,
+        };
         self.wanted_at.insert((now, chain));
         self.active[tier as usize] += 1;
         if tier == Tier::Bulk {
             self.credit_used += max_bytes;
         }
         claims.by.insert(chain, self.peer_id);
-        Some(Want { chain, from, max_bytes })
+        Some(Want {
+            chain,
+            from,
+            max_bytes,
+        })
     }
 
     /// A share of the credit for one want: all of it for a lone chain, little
@@ -320,18 +359,36 @@ impl Chains {
     /// Whether an answer to a want is expected for exactly this; its bound.
     pub(crate) fn expected(&self, chain: &Chain, from: u64) -> Option<u32> {
         match self.map.get(chain)?.phase {
-            Phase::Wanted { from: asked, max_bytes, .. } if asked == from => Some(max_bytes),
+            Phase::Wanted {
+                from: asked,
+                max_bytes,
+                ..
+            } if asked == from => Some(max_bytes),
             _ => None,
         }
     }
 
     /// An answer came, with this many envelopes.
     pub(crate) fn answered(&mut self, chain: Chain, count: usize, claims: &mut Claims) {
-        let Some(state) = self.map.get_mut(&chain) else { return };
-        let Phase::Wanted { from, max_bytes, at } = state.phase else { return };
+        let Some(state) = self.map.get_mut(&chain) else {
+            return;
+        };
+        let Phase::Wanted {
+            from,
+            max_bytes,
+            at,
+        } = state.phase
+        else {
+            return;
+        };
         self.wanted_at.remove(&(at, chain));
         if count > 0 {
-            state.phase = Phase::Ingesting { from, max_bytes, left: count, worst: None };
+            state.phase = Phase::Ingesting {
+                from,
+                max_bytes,
+                left: count,
+                worst: None,
+            };
             return;
         }
         state.barren = state.peer.map(|(seq, _)| seq);
@@ -341,7 +398,9 @@ impl Chains {
 
     /// The store has the chain up to `seq`.
     pub(crate) fn have_now(&mut self, chain: Chain, seq: u64) {
-        let Some(state) = self.map.get_mut(&chain) else { return };
+        let Some(state) = self.map.get_mut(&chain) else {
+            return;
+        };
         if state.have.is_none_or(|have| seq > have) {
             state.have = Some(seq);
             state.hash = None;
@@ -376,11 +435,26 @@ impl Chains {
         failure: Option<IngestFailure>,
         claims: &mut Claims,
     ) {
-        let Some(state) = self.map.get_mut(&chain) else { return };
-        let Phase::Ingesting { from, max_bytes, left, worst } = state.phase else { return };
+        let Some(state) = self.map.get_mut(&chain) else {
+            return;
+        };
+        let Phase::Ingesting {
+            from,
+            max_bytes,
+            left,
+            worst,
+        } = state.phase
+        else {
+            return;
+        };
         let (left, worst) = (left - 1, worst.max(failure));
         if left > 0 {
-            state.phase = Phase::Ingesting { from, max_bytes, left, worst };
+            state.phase = Phase::Ingesting {
+                from,
+                max_bytes,
+                left,
+                worst,
+            };
             return;
         }
         let moved = state.have.is_some_and(|have| have >= from);
@@ -391,7 +465,9 @@ impl Chains {
                 Phase::Quiet
             }
             Some(IngestFailure::Gap) | None => {
-                let wait = GAP_WAIT.saturating_mul(1 << state.gaps.min(10)).min(GAP_WAIT_MAX);
+                let wait = GAP_WAIT
+                    .saturating_mul(1 << state.gaps.min(10))
+                    .min(GAP_WAIT_MAX);
                 state.gaps = state.gaps.saturating_add(1);
                 let until = now.saturating_add(wait);
                 self.waiting.insert((until, chain));
@@ -455,8 +531,12 @@ impl Chains {
     pub(crate) fn take_news(&mut self, max: usize) -> Vec<WireHead> {
         let mut heads = Vec::with_capacity(max.min(self.tell.len()));
         while heads.len() < max {
-            let Some((_, chain)) = self.tell.pop_first() else { break };
-            let Some(state) = self.map.get(&chain) else { continue };
+            let Some((_, chain)) = self.tell.pop_first() else {
+                break;
+            };
+            let Some(state) = self.map.get(&chain) else {
+                continue;
+            };
             if let (Some(seq), Some(hash)) = (state.have, state.hash) {
                 heads.push(WireHead { chain, seq, hash });
             }

@@ -53,8 +53,8 @@ pub mod pair;
 mod session;
 mod wire;
 
-pub use chains::{Claims, IngestFailure};
 pub use bailey_envelope::{ChainId, DevicePublic, DocId, Hash, Head};
+pub use chains::{Claims, IngestFailure};
 pub use session::{CloseReason, Session, SessionConfig, SessionEvent, Timer};
 pub use wire::{ByeReason, VERSION};
 

@@ -133,7 +133,12 @@ struct Bucket {
 
 impl Bucket {
     fn new(burst: u32, pause: Duration, now: Duration) -> Self {
-        Self { tokens: burst, burst, pause, since: now }
+        Self {
+            tokens: burst,
+            burst,
+            pause,
+            since: now,
+        }
     }
 
     fn refill(&mut self, now: Duration) {
@@ -308,9 +313,20 @@ impl Session {
     }
 
     fn tell_fork(&mut self, fork: Option<Fork>) {
-        if let Some(Fork { chain, seq, ours, theirs }) = fork {
+        if let Some(Fork {
+            chain,
+            seq,
+            ours,
+            theirs,
+        }) = fork
+        {
             let (ours, theirs) = (Hash(ours), Hash(theirs));
-            self.events.push_back(SessionEvent::Fork { chain: chain.into(), seq, ours, theirs });
+            self.events.push_back(SessionEvent::Fork {
+                chain: chain.into(),
+                seq,
+                ours,
+                theirs,
+            });
         }
     }
 
@@ -320,14 +336,23 @@ impl Session {
             return self.close(ByeReason::Flood);
         }
         let twice = self.asked.contains_key(&want.chain)
-            || self.peer_wants.iter().any(|other| other.chain == want.chain);
+            || self
+                .peer_wants
+                .iter()
+                .any(|other| other.chain == want.chain);
         if twice {
             return self.close(ByeReason::Protocol);
         }
-        if self.chains.have(&want.chain).is_none_or(|have| want.from > have) {
+        if self
+            .chains
+            .have(&want.chain)
+            .is_none_or(|have| want.from > have)
+        {
             return self.answer(&want, Vec::new());
         }
-        let place = self.peer_wants.partition_point(|w| w.chain.tier() <= want.chain.tier());
+        let place = self
+            .peer_wants
+            .partition_point(|w| w.chain.tier() <= want.chain.tier());
         self.peer_wants.insert(place, want);
     }
 
@@ -340,7 +365,11 @@ impl Session {
         while let Some(want) = self.peer_wants.front().copied() {
             let bulk = want.chain.tier() == Tier::Bulk;
             let under_way = self.asked.keys().filter(|c| c.tier() == Tier::Bulk).count()
-                + self.answers.iter().filter(|(tier, _)| *tier == Tier::Bulk).count();
+                + self
+                    .answers
+                    .iter()
+                    .filter(|(tier, _)| *tier == Tier::Bulk)
+                    .count();
             if bulk && under_way >= MAX_ASKED_BULK {
                 break;
             }
@@ -355,7 +384,11 @@ impl Session {
     }
 
     fn handle_envelopes(&mut self, answer: Envelopes, claims: &mut Claims) {
-        let Envelopes { chain, from, envelopes: List(envelopes) } = answer;
+        let Envelopes {
+            chain,
+            from,
+            envelopes: List(envelopes),
+        } = answer;
         let Some(max_bytes) = self.chains.expected(&chain, from) else {
             return self.close(ByeReason::Protocol);
         };
@@ -368,7 +401,8 @@ impl Session {
         self.chains.answered(chain, envelopes.len(), claims);
         let chain = chain.into();
         for Blob(bytes) in envelopes {
-            self.events.push_back(SessionEvent::Envelope { chain, bytes });
+            self.events
+                .push_back(SessionEvent::Envelope { chain, bytes });
         }
     }
 
@@ -394,7 +428,9 @@ impl Session {
     /// is over the peer's bound is left out.
     pub fn handle_range(&mut self, chain: ChainId, from: u64, envelopes: Vec<Vec<u8>>) {
         let chain = Chain::from(chain);
-        let Some(want) = self.asked.get(&chain).copied() else { return };
+        let Some(want) = self.asked.get(&chain).copied() else {
+            return;
+        };
         if want.from != from {
             return;
         }
@@ -481,10 +517,7 @@ impl Session {
 
     fn after(&mut self) {
         self.ask_store();
-        if self.stage == Stage::Open
-            && self.heard_all
-            && !self.caught_up_said
-            && self.chains.idle()
+        if self.stage == Stage::Open && self.heard_all && !self.caught_up_said && self.chains.idle()
         {
             self.caught_up_said = true;
             self.events.push_back(SessionEvent::CaughtUp);
@@ -528,7 +561,11 @@ impl Session {
         if self.stage == Stage::Greeting {
             return None;
         }
-        if self.answers.front().is_some_and(|(tier, _)| *tier != Tier::Bulk) {
+        if self
+            .answers
+            .front()
+            .is_some_and(|(tier, _)| *tier != Tier::Bulk)
+        {
             return self.answers.pop_front().map(|(_, bytes)| bytes);
         }
         if let Some(heads) = self.next_heads(now) {
@@ -550,13 +587,21 @@ impl Session {
         if !self.told_all {
             let heads = self.chains.take_news(MAX_HEADS_PER_FRAME);
             self.told_all = !self.chains.has_news();
-            return Some(Heads { opening: true, done: self.told_all, heads: List(heads) });
+            return Some(Heads {
+                opening: true,
+                done: self.told_all,
+                heads: List(heads),
+            });
         }
         if !self.chains.has_news() || !self.heads_out.take(now) {
             return None;
         }
         let heads = self.chains.take_news(MAX_HEADS_PER_FRAME);
-        Some(Heads { opening: false, done: false, heads: List(heads) })
+        Some(Heads {
+            opening: false,
+            done: false,
+            heads: List(heads),
+        })
     }
 
     /// When [`Session::handle_timeout`] has something to do next, and what for.
@@ -568,14 +613,15 @@ impl Session {
         if self.stage == Stage::Greeting {
             return Some((self.started + HELLO_TIMEOUT, Timer::Hello));
         }
-        let keep_alive =
-            (!self.alive_due).then(|| (self.last_sent + KEEP_ALIVE, Timer::KeepAlive));
+        let keep_alive = (!self.alive_due).then(|| (self.last_sent + KEEP_ALIVE, Timer::KeepAlive));
         let heads = (self.told_all && self.chains.has_news() && self.heads_out.tokens == 0)
             .then(|| (self.heads_out.next_at(), Timer::Heads));
         [
             Some((self.last_heard + SILENCE, Timer::Silence)),
             keep_alive,
-            self.chains.oldest_want().map(|at| (at + WANT_TIMEOUT, Timer::Answer)),
+            self.chains
+                .oldest_want()
+                .map(|at| (at + WANT_TIMEOUT, Timer::Answer)),
             self.chains.next_retry().map(|at| (at, Timer::Retry)),
             heads,
         ]
@@ -595,8 +641,10 @@ impl Session {
             }
             return;
         }
-        let answer_late =
-            self.chains.oldest_want().is_some_and(|at| now >= at + WANT_TIMEOUT);
+        let answer_late = self
+            .chains
+            .oldest_want()
+            .is_some_and(|at| now >= at + WANT_TIMEOUT);
         if now >= self.last_heard + SILENCE || answer_late {
             return self.close(ByeReason::Timeout);
         }

@@ -35,7 +35,11 @@ fn device(n: u8) -> DeviceId {
 }
 
 fn chain(writer: u8, doc: DocId) -> ChainId {
-    ChainId { writer: device(writer), incarnation: Incarnation([writer; 16]), doc }
+    ChainId {
+        writer: device(writer),
+        incarnation: Incarnation([writer; 16]),
+        doc,
+    }
 }
 
 fn hash(bytes: &[u8]) -> Hash {
@@ -79,7 +83,11 @@ impl Store {
             .iter()
             .filter_map(|(chain, list)| {
                 let last = list.last()?;
-                Some(Head { chain: *chain, seq: list.len() as u64, hash: hash(last) })
+                Some(Head {
+                    chain: *chain,
+                    seq: list.len() as u64,
+                    hash: hash(last),
+                })
             })
             .collect()
     }
@@ -100,7 +108,10 @@ impl Store {
     fn ingest(&mut self, chain: ChainId, bytes: &[u8]) -> Result<(u64, bool), IngestFailure> {
         let seq = u64::from_le_bytes(bytes[..8].try_into().unwrap());
         let rests_on = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
-        let account = ChainId { doc: DocId::Account, ..chain };
+        let account = ChainId {
+            doc: DocId::Account,
+            ..chain
+        };
         if rests_on > self.len(&account) {
             return Err(IngestFailure::Gap);
         }
@@ -168,10 +179,23 @@ impl Node {
     }
 
     fn append(&mut self, chain: ChainId, dice: &mut Dice) {
-        let rests_on = self.store.len(&ChainId { doc: DocId::Account, ..chain });
-        let rests_on = if chain.doc == DocId::Account { 0 } else { rests_on };
-        let padding = if dice.one_in(40) { 200_000 } else { 300 + dice.below(3000) };
-        let head = self.store.append(chain, rests_on, usize::try_from(padding).unwrap());
+        let rests_on = self.store.len(&ChainId {
+            doc: DocId::Account,
+            ..chain
+        });
+        let rests_on = if chain.doc == DocId::Account {
+            0
+        } else {
+            rests_on
+        };
+        let padding = if dice.one_in(40) {
+            200_000
+        } else {
+            300 + dice.below(3000)
+        };
+        let head = self
+            .store
+            .append(chain, rests_on, usize::try_from(padding).unwrap());
         self.session.handle_local_heads(&[head]);
     }
 
@@ -182,7 +206,11 @@ impl Node {
                 SessionEvent::Envelope { chain, bytes } => {
                     self.work.push_back(Work::Ingest(chain, bytes));
                 }
-                SessionEvent::NeedRange { chain, from, max_bytes } => {
+                SessionEvent::NeedRange {
+                    chain,
+                    from,
+                    max_bytes,
+                } => {
                     self.work.push_back(Work::Range(chain, from, max_bytes));
                 }
                 SessionEvent::CaughtUp => self.caught_up += 1,
@@ -193,9 +221,18 @@ impl Node {
         let held: usize = self
             .work
             .iter()
-            .map(|work| if let Work::Ingest(_, bytes) = work { bytes.len() } else { 0 })
+            .map(|work| {
+                if let Work::Ingest(_, bytes) = work {
+                    bytes.len()
+                } else {
+                    0
+                }
+            })
             .sum();
-        assert!(held <= 2 * MAX_WANTS * MAX_ENVELOPE, "{held} bytes wait for the store");
+        assert!(
+            held <= 2 * MAX_WANTS * MAX_ENVELOPE,
+            "{held} bytes wait for the store"
+        );
         for _ in 0..jobs {
             match self.work.pop_front() {
                 None => break,
@@ -205,14 +242,24 @@ impl Node {
                 }
                 Some(Work::Ingest(chain, bytes)) => match self.store.ingest(chain, &bytes) {
                     Ok((seq, new)) => {
-                        *if new { &mut self.gained } else { &mut self.again } += bytes.len();
-                        self.session.handle_ingested(now, chain, seq, &mut self.claims);
+                        *if new {
+                            &mut self.gained
+                        } else {
+                            &mut self.again
+                        } += bytes.len();
+                        self.session
+                            .handle_ingested(now, chain, seq, &mut self.claims);
                         let last = self.store.0[&chain].last().unwrap();
-                        let head = Head { chain, seq, hash: hash(last) };
+                        let head = Head {
+                            chain,
+                            seq,
+                            hash: hash(last),
+                        };
                         self.session.handle_local_heads(&[head]);
                     }
                     Err(why) => {
-                        self.session.handle_ingest_failed(now, chain, why, &mut self.claims);
+                        self.session
+                            .handle_ingest_failed(now, chain, why, &mut self.claims);
                     }
                 },
             }
@@ -222,12 +269,16 @@ impl Node {
     fn send(&mut self, now: Duration, other: &mut Self, dice: &mut Dice) {
         // The link takes a frame whenever less than 100 ms of it is queued.
         while other.line_free_at < now + Duration::from_millis(100) {
-            let Some(frame) = self.session.poll_transmit(now, &mut self.claims) else { break };
+            let Some(frame) = self.session.poll_transmit(now, &mut self.claims) else {
+                break;
+            };
             assert!(frame.len() <= MAX_PAYLOAD + 4);
             self.sent += frame.len();
             let mut rest = &frame[..];
             while !rest.is_empty() {
-                let piece = usize::try_from(1 + dice.below(60_000)).unwrap().min(rest.len());
+                let piece = usize::try_from(1 + dice.below(60_000))
+                    .unwrap()
+                    .min(rest.len());
                 // 20 Mbit/s and 5 to 25 ms.
                 let free = other.line_free_at.max(now);
                 other.line_free_at = free + Duration::from_micros(piece as u64 * 8 / 20);
@@ -265,11 +316,20 @@ struct Outcome {
 fn writers_chains(dice: &mut Dice) -> Vec<ChainId> {
     let mut chains = Vec::new();
     for writer in [1, 2, 3] {
-        for doc in [DocId::Account, DocId::Keys, DocId::Node, DocId::Notices, DocId::Requests] {
+        for doc in [
+            DocId::Account,
+            DocId::Keys,
+            DocId::Node,
+            DocId::Notices,
+            DocId::Requests,
+        ] {
             chains.push(chain(writer, doc));
         }
         for n in 0..dice.below(12) {
-            chains.push(chain(writer, DocId::Box(BoxId([u8::try_from(n).unwrap(); 16]))));
+            chains.push(chain(
+                writer,
+                DocId::Box(BoxId([u8::try_from(n).unwrap(); 16])),
+            ));
         }
     }
     chains
@@ -311,8 +371,10 @@ fn run(seed: u64, breaks: bool) -> Outcome {
         if now < writing_until {
             for (node, writer) in [(&mut a, 1), (&mut b, 2)] {
                 if dice.one_in(4) {
-                    let own: Vec<_> =
-                        chains.iter().filter(|c| c.writer == device(writer)).collect();
+                    let own: Vec<_> = chains
+                        .iter()
+                        .filter(|c| c.writer == device(writer))
+                        .collect();
                     let before = node.store.bytes();
                     let picked = *own[usize::try_from(dice.below(own.len() as u64)).unwrap()];
                     node.append(picked, dice);
@@ -336,11 +398,23 @@ fn run(seed: u64, breaks: bool) -> Outcome {
             quiet_since = now;
         }
     }
-    assert!(a.claims.is_empty() && b.claims.is_empty(), "seed {seed}: claims left");
-    assert!(a.caught_up > 0 && b.caught_up > 0, "seed {seed}: nobody said so");
+    assert!(
+        a.claims.is_empty() && b.claims.is_empty(),
+        "seed {seed}: claims left"
+    );
+    assert!(
+        a.caught_up > 0 && b.caught_up > 0,
+        "seed {seed}: nobody said so"
+    );
     let delta = a.store.bytes() + b.store.bytes() - before - written;
     assert_eq!(delta, a.gained + b.gained, "seed {seed}");
-    Outcome { delta, sent: a.sent + b.sent, again: a.again + b.again, cuts, took: now }
+    Outcome {
+        delta,
+        sent: a.sent + b.sent,
+        again: a.again + b.again,
+        cuts,
+        took: now,
+    }
 }
 
 /// Hellos, and heads of at most 51 chains told by both, for each connection.
@@ -356,7 +430,11 @@ fn two_sessions_converge_over_a_whole_link_and_nothing_comes_twice() {
         // before it and fail; but none comes that was taken already.
         assert_eq!(outcome.again, 0, "seed {seed}: asked twice");
         let bound = outcome.delta * 3 + GREETING;
-        assert!(outcome.sent <= bound, "seed {seed}: {} bytes, {bound} allowed", outcome.sent);
+        assert!(
+            outcome.sent <= bound,
+            "seed {seed}: {} bytes, {bound} allowed",
+            outcome.sent
+        );
     }
 }
 
@@ -367,8 +445,16 @@ fn two_sessions_converge_over_a_link_that_breaks_anywhere() {
         let outcome = run(seed, true);
         cuts += outcome.cuts;
         let bound = outcome.delta * 3 + (outcome.cuts + 1) * GREETING + outcome.cuts * LOST;
-        assert!(outcome.sent <= bound, "seed {seed}: {} bytes, {bound} allowed", outcome.sent);
-        assert!(outcome.took < Duration::from_secs(60), "seed {seed}: {:?}", outcome.took);
+        assert!(
+            outcome.sent <= bound,
+            "seed {seed}: {} bytes, {bound} allowed",
+            outcome.sent
+        );
+        assert!(
+            outcome.took < Duration::from_secs(60),
+            "seed {seed}: {:?}",
+            outcome.took
+        );
     }
     assert!(cuts > 1000, "the link broke only {cuts} times");
 }
@@ -383,7 +469,11 @@ struct Lone {
 impl Lone {
     fn greeting() -> Self {
         let session = Session::new(config(2), Duration::ZERO);
-        Self { session, claims: Claims::new(), now: Duration::ZERO }
+        Self {
+            session,
+            claims: Claims::new(),
+            now: Duration::ZERO,
+        }
     }
 
     /// Greeted, with these heads of ours.
@@ -391,14 +481,18 @@ impl Lone {
         let mut lone = Self::greeting();
         lone.session.handle_local_heads(heads);
         lone.say(&hello(VERSION, ACCOUNT));
-        assert!(matches!(lone.session.poll_event(), Some(SessionEvent::Up { .. })));
+        assert!(matches!(
+            lone.session.poll_event(),
+            Some(SessionEvent::Up { .. })
+        ));
         lone.drain();
         lone
     }
 
     fn say(&mut self, frame: &Frame) {
         let bytes = wire::encode(frame, usize::MAX).unwrap();
-        self.session.handle_bytes(self.now, &bytes, &mut self.claims);
+        self.session
+            .handle_bytes(self.now, &bytes, &mut self.claims);
     }
 
     fn drain(&mut self) -> Vec<Frame> {
@@ -423,16 +517,29 @@ impl Lone {
 }
 
 fn hello(version: u16, account: AccountId) -> Frame {
-    Frame::Hello(Hello { version, account: account.0, listen_port: 1, incarnation: [3; 16] })
+    Frame::Hello(Hello {
+        version,
+        account: account.0,
+        listen_port: 1,
+        incarnation: [3; 16],
+    })
 }
 
 fn head(chain: ChainId, seq: u64) -> Head {
-    Head { chain, seq, hash: Hash([seq.to_le_bytes()[0]; 32]) }
+    Head {
+        chain,
+        seq,
+        hash: Hash([seq.to_le_bytes()[0]; 32]),
+    }
 }
 
 fn told(heads: &[Head], done: bool) -> Frame {
     let heads = List(heads.iter().map(WireHead::from).collect());
-    Frame::Heads(Heads { opening: done, done, heads })
+    Frame::Heads(Heads {
+        opening: done,
+        done,
+        heads,
+    })
 }
 
 #[test]
@@ -457,7 +564,8 @@ fn up_needs_the_peers_hello_of_this_account_and_version() {
 #[test]
 fn nothing_of_ours_is_told_before_the_peers_hello() {
     let mut lone = Lone::greeting();
-    lone.session.handle_local_heads(&[head(chain(1, DocId::Account), 3)]);
+    lone.session
+        .handle_local_heads(&[head(chain(1, DocId::Account), 3)]);
     assert!(matches!(lone.drain()[..], [Frame::Hello(_)]));
     lone.say(&hello(VERSION, ACCOUNT));
     assert!(matches!(&lone.drain()[..], [Frame::Heads(heads)] if heads.done));
@@ -467,7 +575,10 @@ fn nothing_of_ours_is_told_before_the_peers_hello() {
 fn a_silent_peer_is_left_and_a_quiet_one_kept() {
     let mut lone = Lone::greeting();
     lone.drain();
-    assert_eq!(lone.session.poll_timeout(), Some((HELLO_TIMEOUT, Timer::Hello)));
+    assert_eq!(
+        lone.session.poll_timeout(),
+        Some((HELLO_TIMEOUT, Timer::Hello))
+    );
     lone.now = HELLO_TIMEOUT;
     lone.session.handle_timeout(lone.now);
     lone.assert_ended(ByeReason::Timeout);
@@ -538,18 +649,24 @@ fn membership_and_keys_come_before_what_rests_on_them() {
                 from: 1,
                 envelopes: List(vec![Blob(vec![1])]),
             }));
-            lone.session.handle_ingested(lone.now, *chain, 1, &mut lone.claims);
+            lone.session
+                .handle_ingested(lone.now, *chain, 1, &mut lone.claims);
         }
         asked.push(wants.iter().map(|chain| chain.doc).collect::<Vec<_>>());
     }
     let urgent_then_bulk = vec![DocId::Notices, DocId::Requests, DocId::Box(BoxId([1; 16]))];
-    assert_eq!(asked, [vec![DocId::Account], vec![DocId::Keys], urgent_then_bulk]);
+    assert_eq!(
+        asked,
+        [vec![DocId::Account], vec![DocId::Keys], urgent_then_bulk]
+    );
     assert_eq!(lone.events().last(), Some(&SessionEvent::CaughtUp));
     assert!(lone.claims.is_empty());
 }
 
 fn boxes(n: u8) -> Vec<Head> {
-    (0..n).map(|n| head(chain(2, DocId::Box(BoxId([n; 16]))), 5)).collect()
+    (0..n)
+        .map(|n| head(chain(2, DocId::Box(BoxId([n; 16]))), 5))
+        .collect()
 }
 
 #[test]
@@ -558,11 +675,21 @@ fn wants_and_credit_are_bounded_and_urgent_ones_keep_room() {
     lone.say(&told(&boxes(200), true));
     let wants = lone.drain();
     assert_eq!(wants.len(), MAX_BULK_WANTS);
-    let credit: u32 =
-        wants.iter().map(|f| if let Frame::Want(want) = f { want.max_bytes } else { 0 }).sum();
+    let credit: u32 = wants
+        .iter()
+        .map(|f| {
+            if let Frame::Want(want) = f {
+                want.max_bytes
+            } else {
+                0
+            }
+        })
+        .sum();
     assert!(credit <= CREDIT_BYTES);
     lone.say(&told(&[head(chain(2, DocId::Notices), 1)], false));
-    assert!(matches!(lone.drain()[..], [Frame::Want(want)] if want.chain.doc == wire::Doc::Notices));
+    assert!(
+        matches!(lone.drain()[..], [Frame::Want(want)] if want.chain.doc == wire::Doc::Notices)
+    );
 }
 
 #[test]
@@ -576,9 +703,19 @@ fn what_another_session_fetches_is_not_asked_for_until_that_is_over() {
     other.say(&told(&offered, true));
     let mut claims = Claims::new();
     assert!(one.session.poll_transmit(one.now, &mut claims).is_some());
-    assert!(other.session.poll_transmit(other.now, &mut claims).is_none());
+    assert!(
+        other
+            .session
+            .poll_transmit(other.now, &mut claims)
+            .is_none()
+    );
     claims.release_all(device(2));
-    assert!(other.session.poll_transmit(other.now, &mut claims).is_some());
+    assert!(
+        other
+            .session
+            .poll_transmit(other.now, &mut claims)
+            .is_some()
+    );
 }
 
 #[test]
@@ -586,10 +723,18 @@ fn a_want_for_what_we_have_not_is_answered_empty_at_once() {
     let known = chain(1, DocId::Notices);
     let mut lone = Lone::open(&[head(known, 4)]);
     for (chain, from) in [(chain(7, DocId::Keys), 1), (known, 5)] {
-        lone.say(&Frame::Want(Want { chain: chain.into(), from, max_bytes: 1000 }));
+        lone.say(&Frame::Want(Want {
+            chain: chain.into(),
+            from,
+            max_bytes: 1000,
+        }));
         assert_eq!(
             lone.drain(),
-            [Frame::Envelopes(Envelopes { chain: chain.into(), from, envelopes: List(vec![]) })]
+            [Frame::Envelopes(Envelopes {
+                chain: chain.into(),
+                from,
+                envelopes: List(vec![])
+            })]
         );
     }
     assert_eq!(lone.events(), []);
@@ -600,12 +745,21 @@ fn an_answer_fits_the_wants_bound_or_is_one_envelope() {
     let known = chain(1, DocId::Notices);
     for (max_bytes, length, count) in [(1000, 300, 3), (10, 300, 1), (u32::MAX, 100_000, 2)] {
         let mut lone = Lone::open(&[head(known, 40)]);
-        lone.say(&Frame::Want(Want { chain: known.into(), from: 1, max_bytes }));
-        let need = SessionEvent::NeedRange { chain: known, from: 1, max_bytes };
+        lone.say(&Frame::Want(Want {
+            chain: known.into(),
+            from: 1,
+            max_bytes,
+        }));
+        let need = SessionEvent::NeedRange {
+            chain: known,
+            from: 1,
+            max_bytes,
+        };
         assert_eq!(lone.events(), [need]);
         lone.session.handle_range(known, 2, vec![vec![0; 10]]);
         assert_eq!(lone.drain(), [], "an answer to another want");
-        lone.session.handle_range(known, 1, vec![vec![1; length]; 40]);
+        lone.session
+            .handle_range(known, 1, vec![vec![1; length]; 40]);
         let frames = lone.drain();
         assert!(
             matches!(&frames[..], [Frame::Envelopes(e)] if e.envelopes.0.len() == count),
@@ -621,17 +775,27 @@ fn urgent_answers_overtake_bulk() {
     heads.push(head(urgent, 1));
     let mut lone = Lone::open(&heads);
     for head in &heads {
-        lone.say(&Frame::Want(Want { chain: head.chain.into(), from: 1, max_bytes: 1000 }));
+        lone.say(&Frame::Want(Want {
+            chain: head.chain.into(),
+            from: 1,
+            max_bytes: 1000,
+        }));
     }
     let needs = lone.events();
     assert_eq!(needs.len(), MAX_ASKED_BULK + 1);
     for need in needs {
-        let SessionEvent::NeedRange { chain, from, .. } = need else { panic!() };
+        let SessionEvent::NeedRange { chain, from, .. } = need else {
+            panic!()
+        };
         lone.session.handle_range(chain, from, vec![vec![1; 900]]);
     }
     let first = lone.drain().remove(0);
     assert!(matches!(first, Frame::Envelopes(e) if e.chain == urgent.into()));
-    assert_eq!(lone.events().len(), MAX_ASKED_BULK, "the next ones are asked for once sent");
+    assert_eq!(
+        lone.events().len(),
+        MAX_ASKED_BULK,
+        "the next ones are asked for once sent"
+    );
 }
 
 #[test]
@@ -648,26 +812,36 @@ fn a_gap_waits_longer_each_time_and_ends_when_membership_moves() {
             envelopes: List(vec![Blob(vec![1])]),
         }));
         let now = lone.now;
-        lone.session.handle_ingest_failed(now, wanted, IngestFailure::Gap, &mut lone.claims);
+        lone.session
+            .handle_ingest_failed(now, wanted, IngestFailure::Gap, &mut lone.claims);
         assert_eq!(lone.drain(), []);
         loop {
             lone.now = lone.session.poll_timeout().unwrap().0;
             lone.say(&Frame::Alive);
             lone.session.handle_timeout(lone.now);
-            if lone.drain().iter().any(|frame| matches!(frame, Frame::Want(_))) {
+            if lone
+                .drain()
+                .iter()
+                .any(|frame| matches!(frame, Frame::Want(_)))
+            {
                 break;
             }
         }
         waits.push((lone.now - now).as_secs());
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-    assert!(lone.events().iter().all(|event| *event != SessionEvent::CaughtUp));
+    assert!(
+        lone.events()
+            .iter()
+            .all(|event| *event != SessionEvent::CaughtUp)
+    );
     lone.say(&Frame::Envelopes(Envelopes {
         chain: wanted.into(),
         from: 1,
         envelopes: List(vec![Blob(vec![1])]),
     }));
-    lone.session.handle_ingest_failed(lone.now, wanted, IngestFailure::Gap, &mut lone.claims);
+    lone.session
+        .handle_ingest_failed(lone.now, wanted, IngestFailure::Gap, &mut lone.claims);
     let account = chain(3, DocId::Account);
     lone.say(&told(&[head(account, 1)], false));
     lone.drain();
@@ -676,7 +850,8 @@ fn a_gap_waits_longer_each_time_and_ends_when_membership_moves() {
         from: 1,
         envelopes: List(vec![Blob(vec![1])]),
     }));
-    lone.session.handle_ingested(lone.now, account, 1, &mut lone.claims);
+    lone.session
+        .handle_ingested(lone.now, account, 1, &mut lone.claims);
     assert!(matches!(lone.drain()[..], [Frame::Want(want)] if want.chain == wanted.into()));
 }
 
@@ -692,7 +867,8 @@ fn a_chain_that_is_not_valid_is_left_alone_for_the_session() {
         envelopes: List(vec![Blob(vec![1]), Blob(vec![2])]),
     }));
     for failure in [IngestFailure::Permanent, IngestFailure::Gap] {
-        lone.session.handle_ingest_failed(lone.now, wanted, failure, &mut lone.claims);
+        lone.session
+            .handle_ingest_failed(lone.now, wanted, failure, &mut lone.claims);
     }
     lone.say(&told(&[head(wanted, 3)], false));
     lone.now += Duration::from_secs(5);
@@ -722,10 +898,16 @@ fn a_peer_that_cannot_give_what_it_told_is_not_asked_again_for_it() {
 fn a_fork_is_told_once_and_the_chain_left_alone() {
     let split = chain(3, DocId::Notices);
     let mut lone = Lone::open(&[head(split, 2)]);
-    let theirs = Head { hash: Hash([0xee; 32]), ..head(split, 2) };
+    let theirs = Head {
+        hash: Hash([0xee; 32]),
+        ..head(split, 2)
+    };
     lone.say(&told(&[theirs, theirs], true));
     lone.say(&told(&[head(split, 3)], false));
-    let forks = lone.events().into_iter().filter(|e| matches!(e, SessionEvent::Fork { .. }));
+    let forks = lone
+        .events()
+        .into_iter()
+        .filter(|e| matches!(e, SessionEvent::Fork { .. }));
     assert_eq!(forks.count(), 1);
     assert_eq!(lone.drain(), []);
 }
@@ -735,7 +917,11 @@ fn what_was_not_asked_for_ends_the_session() {
     let wanted = chain(2, DocId::Notices);
     let envelopes = |from, list: Vec<Vec<u8>>| {
         let envelopes = List(list.into_iter().map(Blob).collect());
-        Frame::Envelopes(Envelopes { chain: wanted.into(), from, envelopes })
+        Frame::Envelopes(Envelopes {
+            chain: wanted.into(),
+            from,
+            envelopes,
+        })
     };
     for bad in [
         envelopes(2, vec![vec![1]]),
@@ -762,7 +948,9 @@ fn bytes_that_are_no_frame_end_the_session() {
         // One byte left over.
         &[2, 0, 0, 0, 4, 0],
         // A list of 2^60 heads.
-        &[14, 0, 0, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0],
+        &[
+            14, 0, 0, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0,
+        ],
     ] {
         let mut lone = Lone::open(&[]);
         lone.session.handle_bytes(lone.now, bytes, &mut lone.claims);
@@ -774,7 +962,11 @@ fn bytes_that_are_no_frame_end_the_session() {
 fn random_bytes_never_panic_and_never_bring_it_up() {
     let dice = &mut Dice(7);
     for _ in 0..2000 {
-        let mut lone = if dice.one_in(2) { Lone::greeting() } else { Lone::open(&boxes(3)) };
+        let mut lone = if dice.one_in(2) {
+            Lone::greeting()
+        } else {
+            Lone::open(&boxes(3))
+        };
         let up = lone.session.is_up();
         for _ in 0..20 {
             let mut frame = Vec::new();
@@ -784,7 +976,8 @@ fn random_bytes_never_panic_and_never_bring_it_up() {
                 let byte = dice.roll().to_le_bytes()[0];
                 if n == 0 { byte % 7 } else { byte }
             }));
-            lone.session.handle_bytes(lone.now, &frame, &mut lone.claims);
+            lone.session
+                .handle_bytes(lone.now, &frame, &mut lone.claims);
             lone.drain();
         }
         if !up {
@@ -798,7 +991,11 @@ fn floods_end_the_session() {
     let mut lone = Lone::open(&boxes(20));
     for n in 0..=u8::try_from(MAX_PEER_WANTS).unwrap() {
         let chain = boxes(20)[usize::from(n)].chain.into();
-        lone.say(&Frame::Want(Want { chain, from: 1, max_bytes: 1 }));
+        lone.say(&Frame::Want(Want {
+            chain,
+            from: 1,
+            max_bytes: 1,
+        }));
     }
     lone.assert_ended(ByeReason::Flood);
 
@@ -827,7 +1024,10 @@ fn a_peer_cannot_fill_the_table() {
             .collect();
         lone.say(&told(&heads, false));
     }
-    assert_eq!(usize::try_from(n).unwrap(), MAX_CHAINS.next_multiple_of(1000));
+    assert_eq!(
+        usize::try_from(n).unwrap(),
+        MAX_CHAINS.next_multiple_of(1000)
+    );
     lone.assert_ended(ByeReason::TooManyChains);
 }
 
@@ -847,7 +1047,9 @@ fn changes_told_in_a_hurry_are_joined() {
     lone.now += HEADS_PAUSE;
     lone.session.handle_timeout(lone.now);
     let last = lone.drain();
-    assert!(last.is_empty() || matches!(&last[..], [Frame::Heads(h)] if h.heads.0[0].seq == 10_000));
+    assert!(
+        last.is_empty() || matches!(&last[..], [Frame::Heads(h)] if h.heads.0[0].seq == 10_000)
+    );
 }
 
 #[test]
@@ -858,7 +1060,11 @@ fn the_first_frames_bytes_are_these() {
     expected.push(1);
     expected.extend([3; 16]);
     assert_eq!(bytes, expected);
-    let want = Want { chain: chain(2, DocId::Box(BoxId([5; 16]))).into(), from: 300, max_bytes: 1 };
+    let want = Want {
+        chain: chain(2, DocId::Box(BoxId([5; 16]))).into(),
+        from: 300,
+        max_bytes: 1,
+    };
     let bytes = wire::encode(&Frame::Want(want), MAX_PAYLOAD).unwrap();
     let mut expected = vec![69, 0, 0, 0, 2];
     expected.extend([2; 48]);

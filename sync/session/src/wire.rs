@@ -107,7 +107,11 @@ impl From<ChainId> for Chain {
             DocId::Requests => Doc::Requests,
             DocId::Box(box_id) => Doc::Box(box_id.0),
         };
-        Self { writer: id.writer.0, incarnation: id.incarnation.0, doc }
+        Self {
+            writer: id.writer.0,
+            incarnation: id.incarnation.0,
+            doc,
+        }
     }
 }
 
@@ -121,7 +125,11 @@ impl From<Chain> for ChainId {
             Doc::Requests => DocId::Requests,
             Doc::Box(box_id) => DocId::Box(BoxId(box_id)),
         };
-        Self { writer: DeviceId(chain.writer), incarnation: Incarnation(chain.incarnation), doc }
+        Self {
+            writer: DeviceId(chain.writer),
+            incarnation: Incarnation(chain.incarnation),
+            doc,
+        }
     }
 }
 
@@ -135,7 +143,11 @@ pub(crate) struct WireHead {
 
 impl From<&Head> for WireHead {
     fn from(head: &Head) -> Self {
-        Self { chain: head.chain.into(), seq: head.seq, hash: head.hash.0 }
+        Self {
+            chain: head.chain.into(),
+            seq: head.seq,
+            hash: head.hash.0,
+        }
     }
 }
 
@@ -290,7 +302,11 @@ pub(crate) struct Cutter {
 
 impl Cutter {
     pub(crate) fn new(max_payload: usize) -> Self {
-        Self { buffer: Vec::new(), at: 0, max_payload }
+        Self {
+            buffer: Vec::new(),
+            at: 0,
+            max_payload,
+        }
     }
 
     /// From the next payload on.
@@ -306,12 +322,16 @@ impl Cutter {
 
     pub(crate) fn next(&mut self) -> Cut {
         let rest = &self.buffer[self.at..];
-        let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Cut::More };
+        let Some((length, rest)) = rest.split_first_chunk::<4>() else {
+            return Cut::More;
+        };
         let length = u32::from_le_bytes(*length) as usize;
         if length == 0 || length > self.max_payload {
             return Cut::Bad;
         }
-        let Some(payload) = rest.get(..length) else { return Cut::More };
+        let Some(payload) = rest.get(..length) else {
+            return Cut::More;
+        };
         let payload = payload.to_vec();
         self.at += 4 + length;
         Cut::Payload(payload)

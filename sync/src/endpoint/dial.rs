@@ -45,7 +45,11 @@ pub(crate) async fn dial(
             // Granted with the handshake.
             let opened = timeout(HANDSHAKE_TIMEOUT, connection.open_bi()).await;
             let (send, recv) = opened.ok()?.ok()?;
-            return Some(Dialled { connection, send, recv });
+            return Some(Dialled {
+                connection,
+                send,
+                recv,
+            });
         }
     }
     None

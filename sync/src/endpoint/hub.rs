@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bailey_model::{AccountId, DeviceId, Incarnation};
-use bailey_session::{
-    ChainId, Claims, Head, Session, SessionConfig, SessionEvent,
-};
+use bailey_session::{ChainId, Claims, Head, Session, SessionConfig, SessionEvent};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -18,7 +16,7 @@ use super::{DownReason, SyncCommand, SyncEvent};
 use crate::accept::{Accepted, Handshakes, Network};
 use crate::io::{self, IoEvent, Writer, code};
 use crate::tls::{Identity, Pins, Trust};
-use crate::{ALPN_SESSION, Dice, HANDSHAKE_TIMEOUT};
+use crate::{ALPN_SESSION, Dice};
 
 /// Pieces that connections may have waiting for the task; then QUIC's flow
 /// control holds their peers back.
@@ -28,7 +26,7 @@ const INTERNAL_QUEUE: usize = 64;
 const MAX_PENDING: usize = 512;
 /// Two connections of one peer this close to each other were dialled at the
 /// same time by both; a later one is the peer's word that it lost the first.
-const SIMULTANEOUS: Duration = HANDSHAKE_TIMEOUT;
+const SIMULTANEOUS: Duration = Duration::from_secs(2);
 /// How long closing may take at the end.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -158,8 +156,14 @@ impl Hub {
     }
 
     fn deadline(&self) -> Instant {
-        let sessions = self.lines.values().filter_map(|line| line.session.poll_timeout());
-        let next = sessions.map(|(at, _)| at).chain(self.peers.next_dial()).min();
+        let sessions = self
+            .lines
+            .values()
+            .filter_map(|line| line.session.poll_timeout());
+        let next = sessions
+            .map(|(at, _)| at)
+            .chain(self.peers.next_dial())
+            .min();
         // Some day, if there is nothing to do.
         self.origin + next.unwrap_or_else(|| self.now() + Duration::from_secs(3600))
     }
@@ -178,7 +182,9 @@ impl Hub {
 
     fn start_dial(&mut self, device: DeviceId) {
         let now = self.now();
-        let Some(peer) = self.peers.0.get_mut(&device) else { return };
+        let Some(peer) = self.peers.0.get_mut(&device) else {
+            return;
+        };
         let trust = Trust::Member(self.pins.clone(), device);
         let Ok(config) = self.identity.client(trust, ALPN_SESSION) else {
             return peer.failed(now, &mut self.dice);
@@ -186,7 +192,9 @@ impl Hub {
         let (quic, addrs, tell) = (self.quic.clone(), peer.addrs(), self.tell.clone());
         let task = tokio::spawn(async move {
             let dialled = dial(quic, config, addrs).await;
-            let _ = tell.send(Internal::Dialled(device, dialled.map(Box::new))).await;
+            let _ = tell
+                .send(Internal::Dialled(device, dialled.map(Box::new)))
+                .await;
         });
         peer.dialling = Some(task.abort_handle());
     }
@@ -211,7 +219,12 @@ impl Hub {
                     }
                 }
             }
-            SyncCommand::Range { peer, chain, from_seq, envelopes } => {
+            SyncCommand::Range {
+                peer,
+                chain,
+                from_seq,
+                envelopes,
+            } => {
                 if let Some(line) = self.line_of(peer) {
                     line.session.handle_range(chain, from_seq, envelopes);
                 }
@@ -224,9 +237,14 @@ impl Hub {
                     line.session.handle_ingested(now, chain, seq, claims);
                 });
             }
-            SyncCommand::IngestFailed { peer, chain, failure } => {
+            SyncCommand::IngestFailed {
+                peer,
+                chain,
+                failure,
+            } => {
                 self.with_line(peer, |line, claims| {
-                    line.session.handle_ingest_failed(now, chain, failure, claims);
+                    line.session
+                        .handle_ingest_failed(now, chain, failure, claims);
                 });
             }
             // Handled by the loop.
@@ -260,7 +278,10 @@ impl Hub {
             Err(_) => return self.quic.close(code::LEAVING, b""),
         }
         let is_member = |device: &DeviceId| devices.contains(device);
-        for device in self.peers.set_members(now, is_member, devices.iter().copied()) {
+        for device in self
+            .peers
+            .set_members(now, is_member, devices.iter().copied())
+        {
             let id = self.peers.0.get(&device).and_then(|peer| peer.connection);
             if let Some(line) = id.and_then(|id| self.end(id, DownReason::Removed)) {
                 line.writer.close_now(code::NOT_MEMBER, "not a member");
@@ -276,11 +297,25 @@ impl Hub {
                 if self.handshakes.over(id)
                     && let Some(accepted) = accepted
                 {
-                    let Accepted { connection, key, send, recv } = *accepted;
-                    let device = self.pins.read().ok().and_then(|pins| pins.get(&key).copied());
+                    let Accepted {
+                        connection,
+                        key,
+                        send,
+                        recv,
+                    } = *accepted;
+                    let device = self
+                        .pins
+                        .read()
+                        .ok()
+                        .and_then(|pins| pins.get(&key).copied());
                     match device {
                         Some(device) => {
-                            let stream = Stream { connection, send, recv, dialled_by_us: false };
+                            let stream = Stream {
+                                connection,
+                                send,
+                                recv,
+                                dialled_by_us: false,
+                            };
                             self.adopt(now, device, stream);
                         }
                         // Removed since the verifier judged it.
@@ -301,22 +336,37 @@ impl Hub {
             return;
         };
         peer.dialling = None;
-        let Some(dialled) = dialled else { return peer.failed(now, &mut self.dice) };
-        let Dialled { connection, send, recv } = *dialled;
+        let Some(dialled) = dialled else {
+            return peer.failed(now, &mut self.dice);
+        };
+        let Dialled {
+            connection,
+            send,
+            recv,
+        } = *dialled;
         if peer.connection.is_some() {
             // The peer reached us first.
             return connection.close(code::DUPLICATE, b"another connection");
         }
-        self.adopt(now, device, Stream { connection, send, recv, dialled_by_us: true });
+        self.adopt(
+            now,
+            device,
+            Stream {
+                connection,
+                send,
+                recv,
+                dialled_by_us: true,
+            },
+        );
     }
 
-    fn adopt(
-        &mut self,
-        now: Duration,
-        device: DeviceId,
-        stream: Stream,
-    ) {
-        let Stream { connection, send, recv, dialled_by_us } = stream;
+    fn adopt(&mut self, now: Duration, device: DeviceId, stream: Stream) {
+        let Stream {
+            connection,
+            send,
+            recv,
+            dialled_by_us,
+        } = stream;
         let existing = self.peers.0.get(&device).and_then(|peer| peer.connection);
         if let Some(id) = existing
             && let Some(line) = self.lines.get(&id)
@@ -346,12 +396,21 @@ impl Hub {
         session.handle_local_heads(&heads);
         let tag = move |event| Internal::Io(id, event);
         let writer = io::start(connection, send, recv, self.tell.clone(), tag);
-        let line = Line { peer: device, session, writer, dialled_by_us, since: now, up: false };
+        let line = Line {
+            peer: device,
+            session,
+            writer,
+            dialled_by_us,
+            since: now,
+            up: false,
+        };
         self.lines.insert(id, line);
     }
 
     fn handle_io(&mut self, now: Duration, id: u64, event: IoEvent) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
+        let Some(line) = self.lines.get_mut(&id) else {
+            return;
+        };
         match event {
             IoEvent::Bytes(bytes) => {
                 line.session.handle_bytes(now, &bytes, &mut self.claims);
@@ -369,7 +428,10 @@ impl Hub {
         let line = self.lines.remove(&id)?;
         self.claims.release_all(line.peer);
         if line.up {
-            self.pending.push_back(SyncEvent::Down { peer: line.peer, reason });
+            self.pending.push_back(SyncEvent::Down {
+                peer: line.peer,
+                reason,
+            });
         }
         if let Some(peer) = self.peers.0.get_mut(&line.peer)
             && peer.connection == Some(id)
@@ -394,8 +456,8 @@ impl Hub {
                     if let SessionEvent::Up { listen_port, .. } = event {
                         line.up = true;
                         let remote = canonical(line.writer.connection().remote_address());
-                        let learned = (listen_port != 0)
-                            .then(|| SocketAddr::new(remote.ip(), listen_port));
+                        let learned =
+                            (listen_port != 0).then(|| SocketAddr::new(remote.ip(), listen_port));
                         if let Some(peer) = self.peers.0.get_mut(&line.peer) {
                             peer.up(learned);
                         }
@@ -405,8 +467,12 @@ impl Hub {
                         Told::Over(reason) => over.push((*id, reason)),
                     }
                 }
-                let Some(room) = line.writer.room() else { break };
-                let Some(frame) = line.session.poll_transmit(now, &mut self.claims) else { break };
+                let Some(room) = line.writer.room() else {
+                    break;
+                };
+                let Some(frame) = line.session.poll_transmit(now, &mut self.claims) else {
+                    break;
+                };
                 room.send(frame);
             }
         }
@@ -425,17 +491,41 @@ enum Told {
 fn tell_node(line: &Line, event: SessionEvent) -> Told {
     let peer = line.peer;
     Told::Event(match event {
-        SessionEvent::Up { listen_port, incarnation } => {
+        SessionEvent::Up {
+            listen_port,
+            incarnation,
+        } => {
             let remote = canonical(line.writer.connection().remote_address());
-            SyncEvent::Up { peer, remote, listen_port, incarnation }
+            SyncEvent::Up {
+                peer,
+                remote,
+                listen_port,
+                incarnation,
+            }
         }
-        SessionEvent::NeedRange { chain, from, max_bytes } => {
-            SyncEvent::NeedRange { peer, chain, from_seq: from, max_bytes }
-        }
+        SessionEvent::NeedRange {
+            chain,
+            from,
+            max_bytes,
+        } => SyncEvent::NeedRange {
+            peer,
+            chain,
+            from_seq: from,
+            max_bytes,
+        },
         SessionEvent::Envelope { chain, bytes } => SyncEvent::Envelope { peer, chain, bytes },
-        SessionEvent::Fork { chain, seq, ours, theirs } => {
-            SyncEvent::Fork { peer, chain, seq, ours, theirs }
-        }
+        SessionEvent::Fork {
+            chain,
+            seq,
+            ours,
+            theirs,
+        } => SyncEvent::Fork {
+            peer,
+            chain,
+            seq,
+            ours,
+            theirs,
+        },
         SessionEvent::CaughtUp => SyncEvent::CaughtUp { peer },
         SessionEvent::Closed(reason) => return Told::Over(DownReason::Session(reason)),
     })

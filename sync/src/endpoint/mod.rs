@@ -218,7 +218,10 @@ impl Endpoint {
     pub fn start(
         config: EndpointConfig,
     ) -> Result<(Self, mpsc::Sender<SyncCommand>, mpsc::Receiver<SyncEvent>), StartError> {
-        let bind = |source| StartError::Bind { listen: config.listen, source };
+        let bind = |source| StartError::Bind {
+            listen: config.listen,
+            source,
+        };
         let identity = Identity::new(&config.ed25519_secret)?;
         let pins = Pins::default();
         let server = identity.server(Trust::Members(pins.clone()), ALPN_SESSION)?;
@@ -263,3 +266,6 @@ impl Endpoint {
         let _ = self.task.await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,9 @@ impl Peer {
 
     /// A dial, or the connection that it made, failed before a session was up.
     pub(super) fn failed(&mut self, now: Duration, dice: &mut Dice) {
-        let wait = FIRST_WAIT.saturating_mul(1 << self.fails.min(8)).min(LONGEST_WAIT);
+        let wait = FIRST_WAIT
+            .saturating_mul(1 << self.fails.min(8))
+            .min(LONGEST_WAIT);
         self.fails = self.fails.saturating_add(1);
         let jitter = dice.part_of(wait / 2);
         self.plan(now + wait - wait / 4 + jitter);
@@ -125,7 +127,10 @@ impl Peers {
     pub(super) fn knows(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.0.values().filter(|peer| peer.member).any(|peer| {
-            peer.told.iter().chain(&peer.learned).any(|addr| addr.ip().to_canonical() == ip)
+            peer.told
+                .iter()
+                .chain(&peer.learned)
+                .any(|addr| addr.ip().to_canonical() == ip)
         })
     }
 

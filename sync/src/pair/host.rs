@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bailey_model::AccountId;
-use bailey_session::pair::{
-    MAX_WRONG, PairConfig, PairEvent, PairFailure, Pairing, Role, refusal,
-};
+use bailey_session::pair::{MAX_WRONG, PairConfig, PairEvent, PairFailure, Pairing, Role, refusal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -17,11 +15,11 @@ use super::{
     DevicePublic, PEOPLE, PairCode, PairError, PairSecret, PairStartError, QUEUE, Welcome,
     WrongStep, exporter, name_fits, random,
 };
+use crate::ALPN_PAIR;
 use crate::accept::{Accepted, Handshakes, Network};
 use crate::io::{self, IoEvent, Writer, code};
 use crate::socket::bind_udp;
 use crate::tls::{Identity, Trust};
-use crate::ALPN_PAIR;
 
 /// Connections that did not prove the code yet; the next throws out the oldest.
 const MAX_GUESTS: usize = 8;
@@ -134,8 +132,12 @@ impl PairHost {
             Arc::new(quinn::TokioRuntime),
         )?;
         let port = quic.local_addr()?.port();
-        let addrs: Vec<_> =
-            config.advertise.iter().take(3).map(|ip| SocketAddr::new(*ip, port)).collect();
+        let addrs: Vec<_> = config
+            .advertise
+            .iter()
+            .take(3)
+            .map(|ip| SocketAddr::new(*ip, port))
+            .collect();
         let code = PairCode::new(&addrs, secret)?;
         let (commands, command_rx) = mpsc::channel(QUEUE);
         let (events, event_rx) = mpsc::channel(QUEUE);
@@ -253,12 +255,15 @@ impl Task {
             return incoming.refuse();
         }
         let network = Network::of(incoming.remote_address().ip(), false);
-        self.handshakes.take_up(incoming, network, self.tell.clone(), Internal::Handshake);
+        self.handshakes
+            .take_up(incoming, network, self.tell.clone(), Internal::Handshake);
     }
 
     fn handle_command(&mut self, command: Option<HostCommand>) -> Step {
         let guest = self.proved.and_then(|id| self.guests.get_mut(&id));
-        let Some(command) = command else { return Err(Err(PairFailure::CancelledHere.into())) };
+        let Some(command) = command else {
+            return Err(Err(PairFailure::CancelledHere.into()));
+        };
         let done = match (command, guest) {
             (HostCommand::Cancel, _) => {
                 return Err(Err(PairFailure::CancelledHere.into()));
@@ -298,7 +303,12 @@ impl Task {
     }
 
     fn greet(&mut self, accepted: Accepted) {
-        let Accepted { connection, key, send, recv } = accepted;
+        let Accepted {
+            connection,
+            key,
+            send,
+            recv,
+        } = accepted;
         let exporter = exporter(&connection).filter(|_| self.proved.is_none());
         let (Some(exporter), Ok(nonce)) = (exporter, random()) else {
             return connection.close(code::REFUSED, b"");
@@ -312,7 +322,9 @@ impl Task {
             name: self.config.name.clone(),
             nonce,
         });
-        let Ok(pairing) = pairing else { return connection.close(code::REFUSED, b"") };
+        let Ok(pairing) = pairing else {
+            return connection.close(code::REFUSED, b"");
+        };
         self.last_guest += 1;
         let id = self.last_guest;
         let tag = move |event| Internal::Io(id, event);
@@ -327,7 +339,11 @@ impl Task {
     async fn pump(&mut self) -> Step {
         let ids: Vec<u64> = self.guests.keys().copied().collect();
         for id in ids {
-            while let Some(event) = self.guests.get_mut(&id).and_then(|g| g.pairing.poll_event()) {
+            while let Some(event) = self
+                .guests
+                .get_mut(&id)
+                .and_then(|g| g.pairing.poll_event())
+            {
                 self.handle_event(id, event).await?;
             }
             if let Some(guest) = self.guests.get_mut(&id) {
@@ -355,11 +371,22 @@ impl Task {
                 }
                 return Ok(());
             }
-            PairEvent::Words { words, device, name } => {
-                let Some(guest) = self.guests.get(&id) else { return Ok(()) };
+            PairEvent::Words {
+                words,
+                device,
+                name,
+            } => {
+                let Some(guest) = self.guests.get(&id) else {
+                    return Ok(());
+                };
                 let remote = guest.writer.connection().remote_address();
                 let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
-                HostEvent::Words { words, device, name, remote }
+                HostEvent::Words {
+                    words,
+                    device,
+                    name,
+                    remote,
+                }
             }
             PairEvent::Cosigned(cosignature) => HostEvent::Cosigned(cosignature),
             PairEvent::Done => return Err(Ok(())),
@@ -371,7 +398,9 @@ impl Task {
                 if self.wrong >= MAX_WRONG {
                     return Err(Err(PairError::Burnt));
                 }
-                HostEvent::WrongTry { left: MAX_WRONG - self.wrong }
+                HostEvent::WrongTry {
+                    left: MAX_WRONG - self.wrong,
+                }
             }
             // Said by guests that proved nothing, or by the joining side only.
             PairEvent::Failed(_) | PairEvent::Offer { .. } | PairEvent::Welcome(_) => {
@@ -385,7 +414,9 @@ impl Task {
 
 fn flush(guest: &mut Guest) {
     while let Some(room) = guest.writer.room() {
-        let Some(frame) = guest.pairing.poll_transmit() else { break };
+        let Some(frame) = guest.pairing.poll_transmit() else {
+            break;
+        };
         room.send(frame);
     }
 }

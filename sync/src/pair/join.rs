@@ -125,7 +125,11 @@ async fn run(
     events: mpsc::Sender<JoinEvent>,
 ) {
     let addrs = config.code.addrs();
-    let text = addrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let text = addrs
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
     let mut end = Err(PairError::Unreachable(text));
     for addr in addrs {
         let dialled = tokio::select! {
@@ -133,7 +137,12 @@ async fn run(
             dialled = dial(quic.clone(), client.clone(), vec![*addr]) => dialled,
         };
         let Some(dialled) = dialled else { continue };
-        let attempt = Attempt { config: &config, addr: *addr, events: &events, words: false };
+        let attempt = Attempt {
+            config: &config,
+            addr: *addr,
+            events: &events,
+            words: false,
+        };
         let (tried, words) = attempt.run(dialled, &mut commands).await;
         end = tried;
         // Another machine may have the first address of the code in our network.
@@ -165,7 +174,11 @@ impl Attempt<'_> {
         dialled: Dialled,
         commands: &mut mpsc::Receiver<JoinCommand>,
     ) -> (Result<(), PairError>, bool) {
-        let Dialled { connection, send, recv } = dialled;
+        let Dialled {
+            connection,
+            send,
+            recv,
+        } = dialled;
         let pairing = match (peer_key(&connection), exporter(&connection), random()) {
             (Some(peer_key), Some(exporter), Ok(nonce)) => Pairing::new(PairConfig {
                 role: Role::Joiner,
@@ -220,10 +233,18 @@ impl Attempt<'_> {
             }
             while let Some(event) = pairing.poll_event() {
                 let event = match event {
-                    PairEvent::Words { words, device, name } => {
+                    PairEvent::Words {
+                        words,
+                        device,
+                        name,
+                    } => {
                         self.words = true;
                         deadline = Instant::now() + PEOPLE;
-                        JoinEvent::Words { words, device, name }
+                        JoinEvent::Words {
+                            words,
+                            device,
+                            name,
+                        }
                     }
                     PairEvent::Offer { account, record } => JoinEvent::Offer { account, record },
                     PairEvent::Welcome(welcome) => {
@@ -244,7 +265,9 @@ impl Attempt<'_> {
 
 fn flush(pairing: &mut Pairing, writer: &Writer) {
     while let Some(room) = writer.room() {
-        let Some(frame) = pairing.poll_transmit() else { break };
+        let Some(frame) = pairing.poll_transmit() else {
+            break;
+        };
         room.send(frame);
     }
 }

@@ -81,10 +81,15 @@ fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
 /// Binds proofs and words to this connection (RFC 8446 §7.5).
 fn exporter(connection: &Connection) -> Option<[u8; 32]> {
     let mut out = [0; 32];
-    connection.export_keying_material(&mut out, EXPORTER_LABEL, b"").ok()?;
+    connection
+        .export_keying_material(&mut out, EXPORTER_LABEL, b"")
+        .ok()?;
     Some(out)
 }
 
 fn name_fits(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.chars().count())
 }
+
+#[cfg(test)]
+mod tests;

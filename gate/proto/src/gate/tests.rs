@@ -71,7 +71,11 @@ impl HostStream for Far {
         }
         let count = into.len().min(self.to_box.len());
         if count == 0 {
-            return if self.ended { StreamIo::Ended } else { StreamIo::Blocked };
+            return if self.ended {
+                StreamIo::Ended
+            } else {
+                StreamIo::Blocked
+            };
         }
         for (place, byte) in into.iter_mut().zip(self.to_box.drain(..count)) {
             *place = byte;
@@ -115,8 +119,15 @@ struct Rig {
 
 impl Rig {
     fn new(reach: &str) -> Self {
-        let facts = HostFacts { resolvers: vec![at("9.9.9.9:53")], ..HostFacts::default() };
-        let config = GateConfig { reach: reach.parse().unwrap(), facts, seed: [3; 32] };
+        let facts = HostFacts {
+            resolvers: vec![at("9.9.9.9:53")],
+            ..HostFacts::default()
+        };
+        let config = GateConfig {
+            reach: reach.parse().unwrap(),
+            facts,
+            seed: [3; 32],
+        };
         let addrs = NodeAddrs {
             own: vec!["192.168.1.5".parse().unwrap()],
             on_link: vec![("192.168.1.0".parse().unwrap(), 24)],
@@ -124,7 +135,11 @@ impl Rig {
             ..NodeAddrs::default()
         };
         let gate = Gate::new(Now::ZERO, config, addrs);
-        Self { gate, sink: Sink::default(), now: Now::ZERO }
+        Self {
+            gate,
+            sink: Sink::default(),
+            now: Now::ZERO,
+        }
     }
 
     fn tun(&mut self, packet: &[u8]) {
@@ -136,7 +151,8 @@ impl Rig {
     }
 
     fn word(&mut self, ticket: u64, stands: bool) {
-        self.gate.handle_ticket(self.now, ticket, stands, &mut self.sink);
+        self.gate
+            .handle_ticket(self.now, ticket, stands, &mut self.sink);
     }
 
     /// Moves the clock, and does what is due at each moment on the way.
@@ -189,8 +205,12 @@ impl Rig {
     }
 
     fn dialled(&mut self, flow: FlowId, outcome: Result<(), DialFault>) {
-        let ends = Dialled { local: at("192.168.1.5:50000"), peer: at(SHOP) };
-        self.gate.handle_dialled(self.now, flow, outcome.map(|()| ends), &mut self.sink);
+        let ends = Dialled {
+            local: at("192.168.1.5:50000"),
+            peer: at(SHOP),
+        };
+        self.gate
+            .handle_dialled(self.now, flow, outcome.map(|()| ends), &mut self.sink);
     }
 
     fn turns(&mut self, far: &mut Far) {
@@ -205,12 +225,21 @@ impl Rig {
         self.send(40000, SHOP, 100, 0, SYN, b"");
         let (ticket, opened) = self.opened();
         self.word(ticket, true);
-        assert_eq!(self.actions(), [Action::Dial { flow: opened.flow, dst: at(SHOP) }]);
+        assert_eq!(
+            self.actions(),
+            [Action::Dial {
+                flow: opened.flow,
+                dst: at(SHOP)
+            }]
+        );
         assert!(self.sink.packets.is_empty());
         self.dialled(opened.flow, Ok(()));
         self.turns(far);
         let synack = self.seen();
-        assert_eq!((synack.flags, synack.ack, synack.src), (SYN | ACK, 101, at(SHOP)));
+        assert_eq!(
+            (synack.flags, synack.ack, synack.src),
+            (SYN | ACK, 101, at(SHOP))
+        );
         let next = synack.seq.wrapping_add(1);
         self.send(40000, SHOP, 101, next, ACK, b"");
         self.turns(far);
@@ -236,11 +265,21 @@ fn read(packet: &[u8]) -> Seen {
 /// Type and code of an ICMP error, and where it comes from.
 fn read_icmp(packet: &[u8]) -> (IpAddr, u8, u8) {
     let ip = packet::parse(packet).unwrap();
-    assert!(ip.proto == packet::ICMP || ip.proto == packet::ICMPV6, "{ip:?}");
+    assert!(
+        ip.proto == packet::ICMP || ip.proto == packet::ICMPV6,
+        "{ip:?}"
+    );
     (ip.src, ip.payload[0], ip.payload[1])
 }
 
-fn segment_of(src: SocketAddr, dst: SocketAddr, seq: u32, ack: u32, flags: u8, data: &[u8]) -> Vec<u8> {
+fn segment_of(
+    src: SocketAddr,
+    dst: SocketAddr,
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    data: &[u8],
+) -> Vec<u8> {
     let (SocketAddr::V4(src4), SocketAddr::V4(dst4)) = (src, dst) else {
         let mut packet = Vec::new();
         assert!(packet::write_tcp(&mut packet, src, dst, seq, ack, flags));
@@ -296,14 +335,22 @@ fn datagram_of(src: SocketAddr, dst: SocketAddr, data: &[u8]) -> Vec<u8> {
 fn a_ping_is_prohibited_at_once_and_other_protocols_are_unreachable() {
     let mut rig = Rig::new("internet");
     let mut ping = vec![8, 0, 0, 0, 0, 0, 0, 0];
-    ping.splice(0..0, [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 192, 0, 0, 2, 93, 184, 216, 34]);
+    ping.splice(
+        0..0,
+        [
+            0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 192, 0, 0, 2, 93, 184, 216, 34,
+        ],
+    );
     for _ in 0..3 {
         rig.tun(&ping);
     }
     assert_eq!(rig.sink.packets.len(), 3);
     assert_eq!(read_icmp(&rig.sink.packets[0]), (at(SHOP).ip(), 3, 13));
     let refused = rig.refused();
-    assert_eq!((refused.proto, refused.refusal), (Proto::Other(1), Refusal::Protocol));
+    assert_eq!(
+        (refused.proto, refused.refusal),
+        (Proto::Other(1), Refusal::Protocol)
+    );
     rig.sink.packets.clear();
     // SCTP.
     ping[9] = 132;
@@ -331,7 +378,11 @@ fn fragments_and_foreign_sources_are_dropped_with_one_entry_each() {
     rig.tun(&fragment);
     rig.tun(&fragment);
     assert_eq!(rig.refused().refusal, Refusal::Protocol);
-    rig.tun(&datagram_of(at("192.0.0.3:5"), at("93.184.216.35:4001"), b"x"));
+    rig.tun(&datagram_of(
+        at("192.0.0.3:5"),
+        at("93.184.216.35:4001"),
+        b"x",
+    ));
     assert_eq!(rig.refused().refusal, Refusal::Protocol);
     assert!(rig.sink.packets.is_empty() && rig.sink.datagrams.is_empty());
 }
@@ -348,8 +399,16 @@ fn a_stop_resets_every_flow_and_counts_them() {
     rig.word(ticket, true);
     assert_eq!(rig.gate.flows(), 3);
     assert_eq!(rig.gate.stop(rig.now, &mut rig.sink), 3);
-    let resets: Vec<u8> = rig.sink.packets.iter().map(|packet| read(packet).flags).collect();
-    assert!(resets.iter().all(|flags| flags & RST != 0) && resets.len() == 2, "{resets:?}");
+    let resets: Vec<u8> = rig
+        .sink
+        .packets
+        .iter()
+        .map(|packet| read(packet).flags)
+        .collect();
+    assert!(
+        resets.iter().all(|flags| flags & RST != 0) && resets.len() == 2,
+        "{resets:?}"
+    );
     let ends: Vec<EndReason> = rig
         .events()
         .into_iter()

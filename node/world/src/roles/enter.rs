@@ -58,12 +58,13 @@ pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
     }
     std::env::set_current_dir(&folder).step("go to the working folder")?;
 
+    let before = SigSet::thread_get_mask().step("read the signal mask")?;
     let mut waited = SigSet::from(Signal::SIGCHLD);
     waited.extend(PASSED);
     waited.thread_block().step("block signals")?;
     let mut command = Command::new(&program);
     command.args(words);
-    die_with_parent(&mut command);
+    die_with_parent(&mut command, before);
     match command.spawn() {
         Ok(child) => attend(child, &waited),
         Err(error) => {

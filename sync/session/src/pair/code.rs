@@ -127,7 +127,9 @@ impl PairCode {
     }
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, CodeError> {
-        let (body, told) = bytes.split_last_chunk::<CHECK_LEN>().ok_or(CodeError::Check)?;
+        let (body, told) = bytes
+            .split_last_chunk::<CHECK_LEN>()
+            .ok_or(CodeError::Check)?;
         if check(body) != *told {
             return Err(CodeError::Check);
         }
@@ -156,7 +158,10 @@ impl PairCode {
 }
 
 fn check(bytes: &[u8]) -> [u8; CHECK_LEN] {
-    let digest = Sha256::new().chain_update(b"bailey/pair/code/v1\0").chain_update(bytes).finalize();
+    let digest = Sha256::new()
+        .chain_update(b"bailey/pair/code/v1\0")
+        .chain_update(bytes)
+        .finalize();
     [digest[0], digest[1], digest[2]]
 }
 
@@ -210,7 +215,9 @@ impl FromStr for PairCode {
                 .ok_or(CodeError::Symbol { symbol, at: at + 1 })?;
             symbols += 1;
             if symbols > (MAX_LEN * 8).div_ceil(5) {
-                return Err(CodeError::Length { symbols: text.chars().count() });
+                return Err(CodeError::Length {
+                    symbols: text.chars().count(),
+                });
             }
             bits = bits << 5 | value;
             held += 5;

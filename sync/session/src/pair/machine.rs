@@ -151,7 +151,15 @@ impl Pairing {
     /// # Errors
     /// [`WrongStep`] if our name is not 1 to 64 characters long.
     pub fn new(config: PairConfig) -> Result<Self, WrongStep> {
-        let PairConfig { role, secret, exporter, peer_key, device, name, nonce } = config;
+        let PairConfig {
+            role,
+            secret,
+            exporter,
+            peer_key,
+            device,
+            name,
+            nonce,
+        } = config;
         let me = Introduction::new(&device, &name);
         if !me.name_fits() {
             return Err(WrongStep);
@@ -162,7 +170,11 @@ impl Pairing {
         };
         let mut pairing = Self {
             secret,
-            link: Link { exporter, host, joiner },
+            link: Link {
+                exporter,
+                host,
+                joiner,
+            },
             me,
             nonce,
             stage: Stage::AwaitProve,
@@ -173,7 +185,11 @@ impl Pairing {
         if role == Role::Joiner {
             let commit = proof::commit(&pairing.nonce, &pairing.me);
             let mac = proof::joiner_mac(secret, &pairing.link, &commit).ok_or(WrongStep)?;
-            pairing.send(&PairFrame::Prove { version: VERSION, commit, mac })?;
+            pairing.send(&PairFrame::Prove {
+                version: VERSION,
+                commit,
+                mac,
+            })?;
             pairing.stage = Stage::AwaitAnswer { commit };
         }
         Ok(pairing)
@@ -211,26 +227,45 @@ impl Pairing {
                 }));
                 return;
             }
-            (Stage::AwaitProve, PairFrame::Prove { version, commit, mac }) => {
-                self.handle_prove(version, commit, &mac)
-            }
+            (
+                Stage::AwaitProve,
+                PairFrame::Prove {
+                    version,
+                    commit,
+                    mac,
+                },
+            ) => self.handle_prove(version, commit, &mac),
             (Stage::AwaitAnswer { commit }, PairFrame::Answer { mac, nonce, host }) => {
                 self.handle_answer(&commit, &mac, &nonce, &host)
             }
             (Stage::AwaitReveal { commit }, PairFrame::Reveal { nonce, joiner }) => {
                 self.handle_reveal(&commit, &nonce, &joiner)
             }
-            (Stage::AwaitHostOffer, PairFrame::Offer { account, record: Blob(record) }) => {
-                self.events.push_back(PairEvent::Offer { account: AccountId(account), record });
+            (
+                Stage::AwaitHostOffer,
+                PairFrame::Offer {
+                    account,
+                    record: Blob(record),
+                },
+            ) => {
+                self.events.push_back(PairEvent::Offer {
+                    account: AccountId(account),
+                    record,
+                });
                 Ok(Stage::AwaitOurCosign)
             }
             (Stage::AwaitCosign, PairFrame::Cosign(Blob(cosignature))) => {
                 self.events.push_back(PairEvent::Cosigned(cosignature));
                 Ok(Stage::AwaitWelcome)
             }
-            (Stage::AwaitHostWelcome, PairFrame::Welcome { envelopes, addrs, port }) => {
-                self.handle_welcome(envelopes, addrs, port)
-            }
+            (
+                Stage::AwaitHostWelcome,
+                PairFrame::Welcome {
+                    envelopes,
+                    addrs,
+                    port,
+                },
+            ) => self.handle_welcome(envelopes, addrs, port),
             (Stage::AwaitDone, PairFrame::Done) => {
                 self.events.push_back(PairEvent::Done);
                 Ok(Stage::Over)
@@ -257,8 +292,13 @@ impl Pairing {
         }
         let mac = proof::host_mac(self.secret, &self.link, &commit, &self.nonce, &self.me)
             .ok_or((END_PROTOCOL, PairFailure::Protocol))?;
-        let answer = PairFrame::Answer { mac, nonce: self.nonce, host: self.me.clone() };
-        self.send(&answer).map_err(|WrongStep| (END_PROTOCOL, PairFailure::Protocol))?;
+        let answer = PairFrame::Answer {
+            mac,
+            nonce: self.nonce,
+            host: self.me.clone(),
+        };
+        self.send(&answer)
+            .map_err(|WrongStep| (END_PROTOCOL, PairFailure::Protocol))?;
         self.events.push_back(PairEvent::Proved);
         Ok(Stage::AwaitReveal { commit })
     }
@@ -270,14 +310,21 @@ impl Pairing {
         nonce: &[u8; 32],
         host: &Introduction,
     ) -> Result<Stage, (u8, PairFailure)> {
-        if !proof::equal(proof::host_mac(self.secret, &self.link, commit, nonce, host), mac) {
+        if !proof::equal(
+            proof::host_mac(self.secret, &self.link, commit, nonce, host),
+            mac,
+        ) {
             return Err((END_REFUSED, PairFailure::WrongCode));
         }
         if host.ed25519 != self.link.host || !host.name_fits() {
             return Err((END_PROTOCOL, PairFailure::Protocol));
         }
-        let reveal = PairFrame::Reveal { nonce: self.nonce, joiner: self.me.clone() };
-        self.send(&reveal).map_err(|WrongStep| (END_PROTOCOL, PairFailure::Protocol))?;
+        let reveal = PairFrame::Reveal {
+            nonce: self.nonce,
+            joiner: self.me.clone(),
+        };
+        self.send(&reveal)
+            .map_err(|WrongStep| (END_PROTOCOL, PairFailure::Protocol))?;
         let words = proof::words(&self.link, &self.nonce, nonce, &self.me, host);
         self.tell_words(words, host);
         self.cutter.set_max(MAX_PAIR_PAYLOAD);
@@ -316,7 +363,8 @@ impl Pairing {
         addrs: List<super::wire::Addr, MAX_WELCOME_ADDRS>,
         port: u16,
     ) -> Result<Stage, (u8, PairFailure)> {
-        self.send(&PairFrame::Done).map_err(|WrongStep| (END_PROTOCOL, PairFailure::Protocol))?;
+        self.send(&PairFrame::Done)
+            .map_err(|WrongStep| (END_PROTOCOL, PairFailure::Protocol))?;
         self.events.push_back(PairEvent::Welcome(Welcome {
             envelopes: envelopes.0.into_iter().map(|Blob(bytes)| bytes).collect(),
             addrs: addrs.0.into_iter().map(SocketAddr::from).collect(),
@@ -329,7 +377,8 @@ impl Pairing {
     fn fail(&mut self, end: u8, failure: PairFailure) {
         self.stage = Stage::Over;
         self.out.clear();
-        self.out.extend(encode(&PairFrame::End(end), MAX_FIRST_PAYLOAD));
+        self.out
+            .extend(encode(&PairFrame::End(end), MAX_FIRST_PAYLOAD));
         self.events.push_back(PairEvent::Failed(failure));
     }
 
@@ -357,7 +406,10 @@ impl Pairing {
         if !matches!(self.stage, Stage::AwaitOffer) || record.is_empty() {
             return Err(WrongStep);
         }
-        self.send(&PairFrame::Offer { account: account.0, record: Blob(record) })?;
+        self.send(&PairFrame::Offer {
+            account: account.0,
+            record: Blob(record),
+        })?;
         self.stage = Stage::AwaitCosign;
         Ok(())
     }
@@ -380,7 +432,11 @@ impl Pairing {
     /// # Errors
     /// [`WrongStep`]: no signature came yet, or it does not fit in a frame.
     pub fn welcome(&mut self, welcome: Welcome) -> Result<(), WrongStep> {
-        let Welcome { envelopes, addrs, session_port } = welcome;
+        let Welcome {
+            envelopes,
+            addrs,
+            session_port,
+        } = welcome;
         let fits = envelopes.len() <= MAX_WELCOME
             && addrs.len() <= MAX_WELCOME_ADDRS
             && envelopes.iter().all(|bytes| !bytes.is_empty());

@@ -45,7 +45,8 @@
 //!
 //! `host` and `joiner` are the Ed25519 keys that TLS proved; each must be equal
 //! to the one in its side's introduction. A wrong proof is answered by `End`
-//! with reason 0, as is a code that is burnt, expired or in use.
+//! with reason 0, and so is whoever is connected when another proved the code;
+//! later ones, and all once it is burnt or expired, get no connection.
 
 mod code;
 mod machine;
@@ -54,9 +55,7 @@ mod wire;
 mod words;
 
 pub use code::{CodeError, PairCode, PairSecret};
-pub use machine::{
-    PairConfig, PairEvent, PairFailure, Pairing, Role, Welcome, WrongStep,
-};
+pub use machine::{PairConfig, PairEvent, PairFailure, Pairing, Role, Welcome, WrongStep};
 pub use wire::refusal;
 pub use words::WORDS;
 

@@ -36,12 +36,17 @@ fn mac(secret: PairSecret, parts: &[&[u8]]) -> Option<[u8; 32]> {
     Some(mac.finalize().into_bytes().into())
 }
 
-pub(crate) fn joiner_mac(
-    secret: PairSecret,
-    link: &Link,
-    commit: &[u8; 32],
-) -> Option<[u8; 32]> {
-    mac(secret, &[b"bailey/pair/joiner/v1\0", &link.exporter, &link.host, &link.joiner, commit])
+pub(crate) fn joiner_mac(secret: PairSecret, link: &Link, commit: &[u8; 32]) -> Option<[u8; 32]> {
+    mac(
+        secret,
+        &[
+            b"bailey/pair/joiner/v1\0",
+            &link.exporter,
+            &link.host,
+            &link.joiner,
+            commit,
+        ],
+    )
 }
 
 pub(crate) fn host_mac(

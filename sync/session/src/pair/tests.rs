@@ -26,8 +26,14 @@ fn a_code_is_read_back_as_typed_by_people() {
         let code = code(addrs);
         let text = code.to_string();
         assert_eq!(text.parse(), Ok(code.clone()), "{text}");
-        assert_eq!(text.to_lowercase().replace('-', " ").parse(), Ok(code.clone()));
-        assert_eq!(text.replace('0', "o").replace('1', "l").parse(), Ok(code.clone()));
+        assert_eq!(
+            text.to_lowercase().replace('-', " ").parse(),
+            Ok(code.clone())
+        );
+        assert_eq!(
+            text.replace('0', "o").replace('1', "l").parse(),
+            Ok(code.clone())
+        );
         assert_eq!(format!("  {text}\n").parse(), Ok(code));
     }
     assert_eq!(code(&["192.168.1.7:4001"]).to_string().len(), 8 * 4 + 7);
@@ -57,7 +63,10 @@ fn every_single_typo_and_swap_is_found() {
         let mut typed = symbols.clone();
         if typed.remove(at) != '-' {
             let typed: String = typed.into_iter().collect();
-            assert!(matches!(typed.parse::<PairCode>(), Err(CodeError::Length { .. })), "{typed}");
+            assert!(
+                matches!(typed.parse::<PairCode>(), Err(CodeError::Length { .. })),
+                "{typed}"
+            );
         }
     }
 }
@@ -65,14 +74,33 @@ fn every_single_typo_and_swap_is_found() {
 #[test]
 fn what_is_no_code_is_refused_with_the_place() {
     let symbol = |symbol, at| Err(CodeError::Symbol { symbol, at });
-    assert_eq!("".parse::<PairCode>(), Err(CodeError::Length { symbols: 0 }));
-    assert_eq!("ABC".parse::<PairCode>(), Err(CodeError::Length { symbols: 3 }));
+    assert_eq!(
+        "".parse::<PairCode>(),
+        Err(CodeError::Length { symbols: 0 })
+    );
+    assert_eq!(
+        "ABC".parse::<PairCode>(),
+        Err(CodeError::Length { symbols: 3 })
+    );
     assert_eq!("AB-U".parse::<PairCode>(), symbol('U', 4));
     assert_eq!("AB\u{e9}".parse::<PairCode>(), symbol('\u{e9}', 3));
-    assert!(matches!("A".repeat(5000).parse::<PairCode>(), Err(CodeError::Length { .. })));
-    for bad in ["0.0.0.0:1", "1.2.3.4:0", "224.0.0.1:1", "[fe80::1]:1", "[::]:1"] {
+    assert!(matches!(
+        "A".repeat(5000).parse::<PairCode>(),
+        Err(CodeError::Length { .. })
+    ));
+    for bad in [
+        "0.0.0.0:1",
+        "1.2.3.4:0",
+        "224.0.0.1:1",
+        "[fe80::1]:1",
+        "[::]:1",
+    ] {
         let addr = bad.parse().unwrap();
-        assert_eq!(PairCode::new(&[addr], SECRET), Err(CodeError::Addresses), "{bad}");
+        assert_eq!(
+            PairCode::new(&[addr], SECRET),
+            Err(CodeError::Addresses),
+            "{bad}"
+        );
     }
     assert_eq!(PairCode::new(&[], SECRET), Err(CodeError::Addresses));
     assert!(!format!("{:?}", code(&["1.2.3.4:5"])).contains("77"));
@@ -93,7 +121,10 @@ fn config(role: Role, secret: PairSecret, exporter: u8) -> PairConfig {
         secret,
         exporter: [exporter; 32],
         peer_key: [peer; 32],
-        device: DevicePublic { ed25519: [me; 32], x25519: [me + 10; 32] },
+        device: DevicePublic {
+            ed25519: [me; 32],
+            x25519: [me + 10; 32],
+        },
         name: format!("device {me}"),
         nonce: [me + 20; 32],
     }
@@ -132,23 +163,49 @@ fn both_see_the_same_words_and_go_through_every_step() {
     let (mut host, mut joiner) = pair();
     relay(&mut host, &mut joiner);
     assert_eq!(host.poll_event(), Some(PairEvent::Proved));
-    let Some(PairEvent::Words { words: ours, device, name }) = host.poll_event() else { panic!() };
-    assert_eq!(device, DevicePublic { ed25519: [2; 32], x25519: [12; 32] });
+    let Some(PairEvent::Words {
+        words: ours,
+        device,
+        name,
+    }) = host.poll_event()
+    else {
+        panic!()
+    };
+    assert_eq!(
+        device,
+        DevicePublic {
+            ed25519: [2; 32],
+            x25519: [12; 32]
+        }
+    );
     assert_eq!(name, "device 2");
     assert_eq!(words(&mut joiner), ours);
     let account = AccountId([7; 32]);
-    assert_eq!(host.offer(account, vec![1]), Err(WrongStep), "nobody compared the words yet");
+    assert_eq!(
+        host.offer(account, vec![1]),
+        Err(WrongStep),
+        "nobody compared the words yet"
+    );
     host.confirm(true).unwrap();
     assert_eq!(host.confirm(true), Err(WrongStep));
     host.offer(account, vec![1, 2, 3]).unwrap();
     relay(&mut host, &mut joiner);
-    assert_eq!(joiner.poll_event(), Some(PairEvent::Offer { account, record: vec![1, 2, 3] }));
+    assert_eq!(
+        joiner.poll_event(),
+        Some(PairEvent::Offer {
+            account,
+            record: vec![1, 2, 3]
+        })
+    );
     joiner.cosign(vec![4; 64]).unwrap();
     relay(&mut host, &mut joiner);
     assert_eq!(host.poll_event(), Some(PairEvent::Cosigned(vec![4; 64])));
     let welcome = Welcome {
         envelopes: vec![vec![1; 3000], vec![2; 5]],
-        addrs: vec!["10.0.0.1:4001".parse().unwrap(), "[fd00::1]:2".parse().unwrap()],
+        addrs: vec![
+            "10.0.0.1:4001".parse().unwrap(),
+            "[fd00::1]:2".parse().unwrap(),
+        ],
         session_port: 4001,
     };
     host.welcome(welcome.clone()).unwrap();
@@ -184,7 +241,10 @@ fn a_host_that_does_not_know_the_secret_is_found_out() {
     let mut helper = Pairing::new(config(Role::Joiner, PairSecret([0; 10]), 5)).unwrap();
     host.handle_bytes(&helper.poll_transmit().unwrap());
     joiner.handle_bytes(&host.poll_transmit().unwrap());
-    assert_eq!(joiner.poll_event(), Some(PairEvent::Failed(PairFailure::WrongCode)));
+    assert_eq!(
+        joiner.poll_event(),
+        Some(PairEvent::Failed(PairFailure::WrongCode))
+    );
 }
 
 #[test]
@@ -194,7 +254,11 @@ fn what_was_committed_to_cannot_be_changed_after() {
         host.handle_bytes(&joiner.poll_transmit().unwrap());
         joiner.handle_bytes(&host.poll_transmit().unwrap());
         let reveal = joiner.poll_transmit().unwrap();
-        let Some(PairFrame::Reveal { mut nonce, mut joiner }) = decode(&reveal[4..]) else {
+        let Some(PairFrame::Reveal {
+            mut nonce,
+            mut joiner,
+        }) = decode(&reveal[4..])
+        else {
             panic!()
         };
         match field {
@@ -205,7 +269,10 @@ fn what_was_committed_to_cannot_be_changed_after() {
         let frame = PairFrame::Reveal { nonce, joiner };
         host.handle_bytes(&encode(&frame, usize::MAX).unwrap());
         assert_eq!(host.poll_event(), Some(PairEvent::Proved));
-        assert_eq!(host.poll_event(), Some(PairEvent::Failed(PairFailure::Protocol)));
+        assert_eq!(
+            host.poll_event(),
+            Some(PairEvent::Failed(PairFailure::Protocol))
+        );
     }
 }
 
@@ -213,20 +280,48 @@ fn what_was_committed_to_cannot_be_changed_after() {
 fn keys_other_than_those_of_the_connection_are_refused() {
     let mut stolen = config(Role::Joiner, SECRET, 5);
     stolen.device.ed25519 = [9; 32];
-    let mut expected = config(Role::Host, SECRET, 5);
-    expected.peer_key = [9; 32];
-    // The proof holds, for a connection with that key; the introduction differs.
-    let mut host = Pairing::new(expected).unwrap();
     let mut joiner = Pairing::new(stolen).unwrap();
-    host.handle_bytes(&joiner.poll_transmit().unwrap());
-    joiner.handle_bytes(&host.poll_transmit().unwrap());
-    let reveal = joiner.poll_transmit().unwrap();
-    let Some(PairFrame::Reveal { nonce, joiner }) = decode(&reveal[4..]) else { panic!() };
-    assert_eq!(joiner.ed25519, [9; 32]);
-    let mut host_expecting_two = Pairing::new(config(Role::Host, SECRET, 5)).unwrap();
-    host_expecting_two.handle_bytes(&encode(&PairFrame::Reveal { nonce, joiner }, 4096).unwrap());
-    let failed = Some(PairEvent::Failed(PairFailure::Protocol));
-    assert_eq!(host_expecting_two.poll_event(), failed);
+    let mut host = Pairing::new(config(Role::Host, SECRET, 5)).unwrap();
+    relay(&mut host, &mut joiner);
+    assert_eq!(
+        host.poll_event(),
+        Some(PairEvent::Failed(PairFailure::WrongCode))
+    );
+}
+
+#[test]
+fn one_between_who_knows_the_code_cannot_make_the_words_equal() {
+    let mut seen = std::collections::HashSet::new();
+    for nonce in 0..50 {
+        // Key 3 is in the middle: host to the joiner (2), joiner to the host (1).
+        let mut to_host = config(Role::Joiner, SECRET, 5);
+        to_host.device = DevicePublic {
+            ed25519: [3; 32],
+            x25519: [nonce; 32],
+        };
+        to_host.nonce = [nonce; 32];
+        let mut to_joiner = config(Role::Host, SECRET, 6);
+        to_joiner.device = to_host.device;
+        to_joiner.nonce = [nonce; 32];
+        let mut at_host = config(Role::Host, SECRET, 5);
+        at_host.peer_key = [3; 32];
+        let mut at_joiner = config(Role::Joiner, SECRET, 6);
+        at_joiner.peer_key = [3; 32];
+        let (mut host, mut near_host) = (
+            Pairing::new(at_host).unwrap(),
+            Pairing::new(to_host).unwrap(),
+        );
+        let (mut near_joiner, mut joiner) = (
+            Pairing::new(to_joiner).unwrap(),
+            Pairing::new(at_joiner).unwrap(),
+        );
+        relay(&mut host, &mut near_host);
+        relay(&mut near_joiner, &mut joiner);
+        assert_eq!(host.poll_event(), Some(PairEvent::Proved));
+        let (shown_at_host, shown_at_joiner) = (words(&mut host), words(&mut joiner));
+        assert_ne!(shown_at_host, shown_at_joiner);
+        assert!(seen.insert(shown_at_host) && seen.insert(shown_at_joiner));
+    }
 }
 
 #[test]
@@ -236,7 +331,10 @@ fn no_from_a_person_ends_it_on_both_sides() {
     words(&mut joiner);
     host.confirm(false).unwrap();
     relay(&mut host, &mut joiner);
-    assert_eq!(joiner.poll_event(), Some(PairEvent::Failed(PairFailure::Cancelled)));
+    assert_eq!(
+        joiner.poll_event(),
+        Some(PairEvent::Failed(PairFailure::Cancelled))
+    );
     assert_eq!(host.offer(AccountId([0; 32]), vec![1]), Err(WrongStep));
 }
 
@@ -245,7 +343,10 @@ fn frames_out_of_place_end_it() {
     for frame in [
         PairFrame::Done,
         PairFrame::Cosign(crate::wire::Blob(vec![1])),
-        PairFrame::Offer { account: [0; 32], record: crate::wire::Blob(vec![1]) },
+        PairFrame::Offer {
+            account: [0; 32],
+            record: crate::wire::Blob(vec![1]),
+        },
         PairFrame::End(END_CANCELLED),
     ] {
         for role in [Role::Host, Role::Joiner] {
@@ -257,7 +358,10 @@ fn frames_out_of_place_end_it() {
     }
     let mut host = Pairing::new(config(Role::Host, SECRET, 5)).unwrap();
     host.handle_bytes(&(u32::try_from(MAX_FIRST_PAYLOAD).unwrap() + 1).to_le_bytes());
-    assert_eq!(host.poll_event(), Some(PairEvent::Failed(PairFailure::Protocol)));
+    assert_eq!(
+        host.poll_event(),
+        Some(PairEvent::Failed(PairFailure::Protocol))
+    );
 }
 
 #[test]

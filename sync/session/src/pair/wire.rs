@@ -19,11 +19,18 @@ pub(crate) struct Introduction {
 
 impl Introduction {
     pub(crate) fn new(device: &DevicePublic, name: &str) -> Self {
-        Self { ed25519: device.ed25519, x25519: device.x25519, name: name.to_owned() }
+        Self {
+            ed25519: device.ed25519,
+            x25519: device.x25519,
+            name: name.to_owned(),
+        }
     }
 
     pub(crate) fn device(&self) -> DevicePublic {
-        DevicePublic { ed25519: self.ed25519, x25519: self.x25519 }
+        DevicePublic {
+            ed25519: self.ed25519,
+            x25519: self.x25519,
+        }
     }
 
     pub(crate) fn name_fits(&self) -> bool {
@@ -85,7 +92,7 @@ pub(crate) enum PairFrame {
     End(u8),
 }
 
-/// `End`: wrong, burnt, expired or in use; on purpose one reason for all.
+/// `End`: wrong or in use; on purpose one reason for both.
 pub(crate) const END_REFUSED: u8 = 0;
 /// `End`: a person said no, or went away.
 pub(crate) const END_CANCELLED: u8 = 1;

@@ -13,6 +13,9 @@ const CHUNK: usize = 256 << 10;
 /// Longest a connection may take to open, or to say something.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Between two looks at the clock of a stream that does not move.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Plays one role and prints what it measured, as numbers on one line.
 pub(crate) fn run(words: &[String]) -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -56,14 +59,23 @@ fn open(to: &str) -> io::Result<TcpStream> {
 fn send(to: &str, millis: &str) -> io::Result<f64> {
     let length = Duration::from_millis(number(millis)?);
     let mut stream = open(to)?;
+    stream.set_write_timeout(Some(LOOK))?;
     let buffer = vec![0_u8; CHUNK];
     let start = Instant::now();
     while start.elapsed() < length {
-        stream.write_all(&buffer)?;
+        match stream.write(&buffer) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            // A stream that stalls goes on with the next look, or is over.
+            Ok(_) | Err(_) => {}
+        }
     }
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut came = String::new();
-    stream.read_to_string(&mut came)?;
+    stream.read_to_string(&mut came).map_err(|_| {
+        io::Error::other(format!(
+            "it stalled: not all had come {PATIENCE:?} after the last write"
+        ))
+    })?;
     Ok(gigabits(number::<f64>(came.trim())?, start.elapsed()))
 }
 
@@ -181,30 +193,33 @@ fn interleave(rounds: &str, commands: &str) -> io::Result<String> {
     // One round more: the first warms up and is not counted.
     for round in 0..=rounds {
         for (name, words) in &commands {
-            let start = Instant::now();
-            let output = words.split_first().map(|(program, rest)| {
-                Command::new(program)
-                    .args(rest)
-                    .stdin(Stdio::null())
-                    .output()
-            });
-            let millis = start.elapsed().as_secs_f64() * 1e3;
-            match output {
-                Some(Ok(output)) if output.status.success() => {
-                    if round > 0 {
-                        took.entry(name).or_default().push(millis);
-                    }
-                }
-                Some(Ok(output)) => {
-                    let words = String::from_utf8_lossy(&output.stderr).into_owned();
-                    failed.insert(name, format!("{}: {words}", output.status));
-                }
-                Some(Err(error)) => {
-                    failed.insert(name, error.to_string());
-                }
-                None => {}
+            match once(words) {
+                Ok(_) if round == 0 => {}
+                Ok(millis) => took.entry(name).or_default().push(millis),
+                Err(why) => drop(failed.insert(name, why)),
             }
         }
     }
     Ok(serde_json::json!({ "took": took, "failed": failed }).to_string())
+}
+
+/// Milliseconds that a command took, or how it failed.
+fn once(words: &[String]) -> Result<f64, String> {
+    let (program, rest) = words.split_first().ok_or("no command")?;
+    let start = Instant::now();
+    let output = Command::new(program)
+        .args(rest)
+        .stdin(Stdio::null())
+        .output();
+    let took = start.elapsed();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        Ok(took.as_secs_f64() * 1e3)
+    } else {
+        Err(format!(
+            "{}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        ))
+    }
 }

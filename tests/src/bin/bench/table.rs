@@ -85,13 +85,19 @@ impl fmt::Display for Table {
             let first = peers.next();
             writeln!(
                 f,
-                "{:<44} {:>16}   {}",
+                "{:<46} {:>14}   {}",
                 row.name,
                 show(&row.bailey, row.unit),
                 first.map(|peer| against(row, peer)).unwrap_or_default()
             )?;
             for peer in peers {
-                writeln!(f, "{:<44} {:>16}   {}", "", "", against(row, peer))?;
+                writeln!(f, "{:<46} {:>14}   {}", "", "", against(row, peer))?;
+            }
+            let figures = std::iter::once(("bailey", &row.bailey));
+            for (name, figure) in figures.chain(row.peers.iter().map(|(name, f)| (*name, f))) {
+                if let Figure::Failed(why) = figure {
+                    writeln!(f, "  {name} failed: {why}")?;
+                }
             }
             if let Some(mark) = row.mark {
                 writeln!(f, "  {}", judge(row, mark))?;
@@ -108,7 +114,7 @@ fn against(row: &Row, (name, figure): &(&'static str, Figure)) -> String {
         }
         _ => "-".to_owned(),
     };
-    format!("{name:<16} {:>16}  {ratio:>8}", show(figure, row.unit))
+    format!("{name:<10} {:>14}  {ratio:>6}", show(figure, row.unit))
 }
 
 fn show(figure: &Figure, unit: &str) -> String {
@@ -116,7 +122,7 @@ fn show(figure: &Figure, unit: &str) -> String {
         Figure::Value(value) if *value >= 100.0 => format!("{value:.0} {unit}"),
         Figure::Value(value) => format!("{value:.2} {unit}"),
         Figure::NotInstalled => "not installed".to_owned(),
-        Figure::Failed(why) => format!("failed: {why}"),
+        Figure::Failed(_) => "failed".to_owned(),
     }
 }
 

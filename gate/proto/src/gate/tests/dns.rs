@@ -18,7 +18,9 @@ fn answer(asked: &[u8], ip: [u8; 4]) -> Vec<u8> {
     message.metadata.message_type = MessageType::Response;
     message.metadata.recursion_available = true;
     let name = message.queries[0].name().clone();
-    message.answers.push(Record::from_rdata(name, 300, RData::A(A(ip.into()))));
+    message
+        .answers
+        .push(Record::from_rdata(name, 300, RData::A(A(ip.into()))));
     message.to_vec().unwrap()
 }
 
@@ -33,15 +35,22 @@ fn upstream(rig: &mut Rig) -> (ExchangeId, Vec<u8>) {
 #[test]
 fn a_question_to_any_address_is_answered_after_its_entry_and_names_the_flow() {
     let mut rig = Rig::new("shop.example:443");
-    rig.tun(&datagram_of(own(5353), at(ANYWHERE), &question(7, "shop.example.")));
+    rig.tun(&datagram_of(
+        own(5353),
+        at(ANYWHERE),
+        &question(7, "shop.example."),
+    ));
     let events = rig.events();
-    let [(Some(ticket), GateEvent::NameAsked(asked))] = &events[..] else { panic!("{events:?}") };
+    let [(Some(ticket), GateEvent::NameAsked(asked))] = &events[..] else {
+        panic!("{events:?}")
+    };
     assert_eq!(asked.host, Host::new("shop.example").unwrap());
     assert!(rig.actions().is_empty());
     rig.word(*ticket, true);
     let (id, bytes) = upstream(&mut rig);
     let reply = answer(&bytes, [93, 184, 216, 34]);
-    rig.gate.handle_upstream(rig.now, id, at("9.9.9.9:53"), &reply, &mut rig.sink);
+    rig.gate
+        .handle_upstream(rig.now, id, at("9.9.9.9:53"), &reply, &mut rig.sink);
     let packet = rig.sink.packets.pop_front().unwrap();
     let ip = packet::parse(&packet).unwrap();
     let (src, dst, data) = packet::datagram(ip.payload).unwrap();
@@ -60,7 +69,11 @@ fn a_question_to_any_address_is_answered_after_its_entry_and_names_the_flow() {
 #[test]
 fn a_name_outside_reach_does_not_exist_and_is_asked_nowhere() {
     let mut rig = Rig::new("shop.example");
-    rig.tun(&datagram_of(own(5353), at(ANYWHERE), &question(9, "evil.example.")));
+    rig.tun(&datagram_of(
+        own(5353),
+        at(ANYWHERE),
+        &question(9, "evil.example."),
+    ));
     let packet = rig.sink.packets.pop_front().unwrap();
     let ip = packet::parse(&packet).unwrap();
     let (_, _, data) = packet::datagram(ip.payload).unwrap();
@@ -88,14 +101,23 @@ fn a_connection_to_port_53_ends_at_the_gate_and_carries_questions() {
     let (head, tail) = stream.split_at(9);
     rig.send(40000, ANYWHERE, 101, gate_seq, ACK, head);
     rig.send(40000, ANYWHERE, 110, gate_seq, ACK, tail);
-    let refused: Vec<Seen> = rig.sink.packets.drain(..).map(|packet| read(&packet)).collect();
+    let refused: Vec<Seen> = rig
+        .sink
+        .packets
+        .drain(..)
+        .map(|packet| read(&packet))
+        .collect();
     let reply: Vec<u8> = refused.iter().flat_map(|seen| seen.data.clone()).collect();
     let message = Message::from_vec(&reply[2..]).unwrap();
     assert_eq!(
         (message.metadata.id, message.metadata.response_code),
         (1, ResponseCode::NXDomain)
     );
-    let ticket = rig.events().into_iter().find_map(|(ticket, _)| ticket).unwrap();
+    let ticket = rig
+        .events()
+        .into_iter()
+        .find_map(|(ticket, _)| ticket)
+        .unwrap();
     rig.word(ticket, true);
     let (id, bytes) = upstream(&mut rig);
     // The box has asked all that it wants to.
@@ -104,8 +126,14 @@ fn a_connection_to_port_53_ends_at_the_gate_and_carries_questions() {
     rig.send(40000, ANYWHERE, end, acked, FIN | ACK, b"");
     rig.sink.packets.clear();
     let far = answer(&bytes, [93, 184, 216, 34]);
-    rig.gate.handle_upstream(rig.now, id, at("9.9.9.9:53"), &far, &mut rig.sink);
-    let last: Vec<Seen> = rig.sink.packets.drain(..).map(|packet| read(&packet)).collect();
+    rig.gate
+        .handle_upstream(rig.now, id, at("9.9.9.9:53"), &far, &mut rig.sink);
+    let last: Vec<Seen> = rig
+        .sink
+        .packets
+        .drain(..)
+        .map(|packet| read(&packet))
+        .collect();
     let reply: Vec<u8> = last.iter().flat_map(|seen| seen.data.clone()).collect();
     assert_eq!(Message::from_vec(&reply[2..]).unwrap().answers.len(), 1);
     assert!(last.iter().any(|seen| seen.flags & FIN != 0), "{last:?}");

@@ -6,7 +6,10 @@ fn a_refused_syn_gets_a_reset_at_once_and_one_entry() {
     for _ in 0..5 {
         rig.send(40000, LAN, 100, 0, SYN, b"");
         let reset = rig.seen();
-        assert_eq!((reset.flags, reset.ack, reset.src), (RST | ACK, 101, at(LAN)));
+        assert_eq!(
+            (reset.flags, reset.ack, reset.src),
+            (RST | ACK, 101, at(LAN))
+        );
     }
     let refused = rig.refused();
     assert_eq!(refused.refusal, Refusal::OutsideReach);
@@ -19,7 +22,10 @@ fn a_refused_syn_gets_a_reset_at_once_and_one_entry() {
 #[test]
 fn a_refused_syn_over_ipv6_gets_a_reset_too() {
     let mut rig = Rig::new("nothing");
-    let (src, dst) = (SocketAddr::new(IpAddr::V6(BOX_V6), 7), at("[2606:2800:220:1::1]:80"));
+    let (src, dst) = (
+        SocketAddr::new(IpAddr::V6(BOX_V6), 7),
+        at("[2606:2800:220:1::1]:80"),
+    );
     rig.tun(&segment_of(src, dst, 9, 0, SYN, b""));
     let reset = rig.seen();
     assert_eq!((reset.flags, reset.ack, reset.src), (RST | ACK, 10, dst));
@@ -35,7 +41,13 @@ fn a_syn_is_parked_until_its_entry_stands_and_its_dial_succeeded() {
     assert!(rig.actions().is_empty() && rig.sink.packets.is_empty());
     rig.word(ticket, true);
     rig.word(ticket, true);
-    assert_eq!(rig.actions(), [Action::Dial { flow: opened.flow, dst: at(SHOP) }]);
+    assert_eq!(
+        rig.actions(),
+        [Action::Dial {
+            flow: opened.flow,
+            dst: at(SHOP)
+        }]
+    );
     // The box repeats itself: one flow, one dial, no answer yet.
     for _ in 0..3 {
         rig.pass(Duration::from_secs(1));
@@ -80,8 +92,16 @@ fn a_failed_dial_looks_like_what_it_met() {
     for (fault, icmp, end) in [
         (DialFault::Refused, None, EndReason::DialRefused),
         (DialFault::TimedOut, None, EndReason::DialTimeout),
-        (DialFault::HostUnreachable, Some(1), EndReason::DialUnreachable),
-        (DialFault::NetworkUnreachable, Some(0), EndReason::DialUnreachable),
+        (
+            DialFault::HostUnreachable,
+            Some(1),
+            EndReason::DialUnreachable,
+        ),
+        (
+            DialFault::NetworkUnreachable,
+            Some(0),
+            EndReason::DialUnreachable,
+        ),
     ] {
         let mut rig = Rig::new("internet");
         rig.send(40000, SHOP, 100, 0, SYN, b"");
@@ -115,7 +135,13 @@ fn a_dial_without_an_answer_ends_by_itself() {
     rig.pass(DIAL_TIMEOUT);
     assert_eq!(rig.seen().flags, RST | ACK);
     assert_eq!(rig.ended().end, EndReason::DialTimeout);
-    assert_eq!(rig.actions(), [Action::Close { flow: opened.flow, reset: true }]);
+    assert_eq!(
+        rig.actions(),
+        [Action::Close {
+            flow: opened.flow,
+            reset: true
+        }]
+    );
 }
 
 #[test]
@@ -127,7 +153,13 @@ fn a_box_that_gives_up_cancels_its_dial() {
     rig.word(ticket, true);
     rig.actions();
     rig.send(40000, SHOP, 101, 0, RST, b"");
-    assert_eq!(rig.actions(), [Action::Close { flow: opened.flow, reset: true }]);
+    assert_eq!(
+        rig.actions(),
+        [Action::Close {
+            flow: opened.flow,
+            reset: true
+        }]
+    );
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
     rig.dialled(opened.flow, Ok(()));
     assert!(rig.sink.packets.is_empty());
@@ -137,7 +169,13 @@ fn a_box_that_gives_up_cancels_its_dial() {
     rig.word(ticket, true);
     rig.actions();
     rig.pass(Duration::from_secs(3));
-    assert_eq!(rig.actions(), [Action::Close { flow: opened.flow, reset: true }]);
+    assert_eq!(
+        rig.actions(),
+        [Action::Close {
+            flow: opened.flow,
+            reset: true
+        }]
+    );
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
     // Before its entry stands: then nothing is dialled.
     rig.send(40002, SHOP, 100, 0, SYN, b"");
@@ -154,18 +192,40 @@ fn a_dial_that_meets_itself_is_a_refusal() {
     rig.send(40000, SHOP, 100, 0, SYN, b"");
     let (ticket, opened) = rig.opened();
     rig.word(ticket, true);
-    let ends = Dialled { local: at(SHOP), peer: at(SHOP) };
-    rig.gate.handle_dialled(rig.now, opened.flow, Ok(ends), &mut rig.sink);
+    let ends = Dialled {
+        local: at(SHOP),
+        peer: at(SHOP),
+    };
+    rig.gate
+        .handle_dialled(rig.now, opened.flow, Ok(ends), &mut rig.sink);
     assert_eq!(rig.seen().flags, RST | ACK);
     let events = rig.events();
-    assert!(matches!(
-        &events[..],
-        [
-            (None, GateEvent::FlowRefused(FlowRefused { refusal: Refusal::SelfConnect, .. })),
-            (None, GateEvent::FlowEnded(FlowEnded { end: EndReason::DialRefused, .. })),
-        ]
-    ), "{events:?}");
-    assert!(rig.actions().contains(&Action::Close { flow: opened.flow, reset: true }));
+    assert!(
+        matches!(
+            &events[..],
+            [
+                (
+                    None,
+                    GateEvent::FlowRefused(FlowRefused {
+                        refusal: Refusal::SelfConnect,
+                        ..
+                    })
+                ),
+                (
+                    None,
+                    GateEvent::FlowEnded(FlowEnded {
+                        end: EndReason::DialRefused,
+                        ..
+                    })
+                ),
+            ]
+        ),
+        "{events:?}"
+    );
+    assert!(rig.actions().contains(&Action::Close {
+        flow: opened.flow,
+        reset: true
+    }));
 }
 
 #[test]
@@ -202,7 +262,11 @@ fn pending_dials_are_capped_and_the_newest_is_refused() {
     for index in 0..u16::try_from(MAX_PENDING_TCP).unwrap() {
         rig.send(first + index, SHOP, 1, 0, SYN, b"");
     }
-    let tickets: Vec<u64> = rig.events().into_iter().filter_map(|(ticket, _)| ticket).collect();
+    let tickets: Vec<u64> = rig
+        .events()
+        .into_iter()
+        .filter_map(|(ticket, _)| ticket)
+        .collect();
     assert_eq!(tickets.len(), MAX_PENDING_TCP);
     rig.send(10_000, SHOP, 1, 0, SYN, b"");
     assert_eq!(rig.seen().flags, RST | ACK);
@@ -232,7 +296,10 @@ fn bytes_pass_both_ways_and_both_directions_close_by_themselves() {
     rig.gate.handle_ready(flow, true, false);
     rig.turns(&mut far);
     let answer = rig.seen();
-    assert_eq!((answer.data.as_slice(), answer.seq), (&b"answer"[..], gate_seq));
+    assert_eq!(
+        (answer.data.as_slice(), answer.seq),
+        (&b"answer"[..], gate_seq)
+    );
     far.ended = true;
     rig.send(40000, SHOP, 110, gate_seq + 6, ACK, b"");
     rig.gate.handle_ready(flow, true, false);
@@ -242,7 +309,10 @@ fn bytes_pass_both_ways_and_both_directions_close_by_themselves() {
     rig.send(40000, SHOP, 110, gate_seq + 7, ACK, b"");
     rig.turns(&mut far);
     let ended = rig.ended();
-    assert_eq!((ended.end, ended.bytes_out, ended.bytes_in), (EndReason::Closed, 8, 6));
+    assert_eq!(
+        (ended.end, ended.bytes_out, ended.bytes_in),
+        (EndReason::Closed, 8, 6)
+    );
     assert_eq!(ended.outer_src, Some(at("192.168.1.5:50000")));
     assert_eq!(rig.actions(), [Action::Close { flow, reset: false }]);
 }
@@ -275,7 +345,10 @@ fn the_host_may_close_first_and_the_last_segment_may_come_twice() {
 #[test]
 fn what_the_host_has_not_taken_outlives_the_boxs_end() {
     let mut rig = Rig::new("internet");
-    let mut far = Far { room: Some(0), ..Far::default() };
+    let mut far = Far {
+        room: Some(0),
+        ..Far::default()
+    };
     let (flow, gate_seq) = rig.established(&mut far);
     far.ended = true;
     rig.gate.handle_ready(flow, true, false);
@@ -330,7 +403,13 @@ fn a_reset_within_the_handshake_leaves_nothing_that_listens() {
     assert_eq!(rig.seen().flags, SYN | ACK);
     rig.send(40000, SHOP, 101, 0, RST, b"");
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
-    assert_eq!(rig.actions(), [Action::Close { flow: opened.flow, reset: true }]);
+    assert_eq!(
+        rig.actions(),
+        [Action::Close {
+            flow: opened.flow,
+            reset: true
+        }]
+    );
     // The next one from another port is a flow of its own, with its own verdict.
     rig.send(40001, SHOP, 7, 0, SYN, b"");
     assert!(rig.sink.packets.is_empty());
@@ -376,7 +455,13 @@ fn out_of_descriptors_is_a_refusal_that_says_limit() {
     let events = rig.events();
     assert!(matches!(
         &events[0],
-        (None, GateEvent::FlowRefused(FlowRefused { refusal: Refusal::Limit, .. }))
+        (
+            None,
+            GateEvent::FlowRefused(FlowRefused {
+                refusal: Refusal::Limit,
+                ..
+            })
+        )
     ));
 }
 
@@ -385,7 +470,9 @@ fn a_megabyte_passes_each_way_unchanged() {
     let mut rig = Rig::new("internet");
     let mut far = Far::default();
     let (flow, mut gate_seq) = rig.established(&mut far);
-    let sent: Vec<u8> = (0..3_000_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
+    let sent: Vec<u8> = (0..3_000_000_u32)
+        .map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1])
+        .collect();
     far.to_box.extend(&sent);
     rig.gate.handle_ready(flow, true, false);
     let (mut got, mut seq) = (Vec::new(), 101_u32);

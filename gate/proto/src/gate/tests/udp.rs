@@ -15,7 +15,8 @@ fn open(rig: &mut Rig, src: u16, dst: &str) -> UdpPort {
 }
 
 fn incoming(rig: &mut Rig, port: UdpPort, from: &str, data: &[u8]) -> Option<Vec<u8>> {
-    rig.gate.handle_datagram(rig.now, port, at(from), data, &mut rig.sink);
+    rig.gate
+        .handle_datagram(rig.now, port, at(from), data, &mut rig.sink);
     rig.sink.packets.pop_front()
 }
 
@@ -40,7 +41,10 @@ fn a_group_is_refused_from_the_gates_own_address() {
     for (group, kind) in [("239.255.255.250:1900", 3), ("255.255.255.255:9", 3)] {
         rig.tun(&datagram_of(own(9), at(group), b"x"));
         let packet = rig.sink.packets.pop_front().unwrap();
-        assert_eq!(read_icmp(&packet), (bailey_model::link::GATE_V4.into(), kind, 3));
+        assert_eq!(
+            read_icmp(&packet),
+            (bailey_model::link::GATE_V4.into(), kind, 3)
+        );
         assert_eq!(rig.refused().refusal, Refusal::Multicast);
     }
     assert!(rig.sink.datagrams.is_empty());
@@ -65,7 +69,12 @@ fn what_waits_for_its_entry_goes_out_in_order() {
     let (ticket, _) = rig.opened();
     assert!(rig.sink.datagrams.is_empty());
     rig.word(ticket, true);
-    let sent: Vec<Vec<u8>> = rig.sink.datagrams.drain(..).map(|(_, _, data)| data).collect();
+    let sent: Vec<Vec<u8>> = rig
+        .sink
+        .datagrams
+        .drain(..)
+        .map(|(_, _, data)| data)
+        .collect();
     assert_eq!(sent, [b"1", b"2", b"3"]);
 }
 
@@ -75,7 +84,10 @@ fn only_addresses_that_the_box_was_allowed_from_that_port_come_in() {
     let port = open(&mut rig, 5000, ECHO);
     let packet = incoming(&mut rig, port, ECHO, b"answer").unwrap();
     let ip = packet::parse(&packet).unwrap();
-    assert_eq!(packet::datagram(ip.payload), Some((7, 5000, &b"answer"[..])));
+    assert_eq!(
+        packet::datagram(ip.payload),
+        Some((7, 5000, &b"answer"[..]))
+    );
     assert_eq!((ip.src, ip.dst), (at(ECHO).ip(), own(0).ip()));
     // Another port of that address is; another address is not.
     assert!(incoming(&mut rig, port, "93.184.216.34:8", b"x").is_some());
@@ -90,14 +102,19 @@ fn only_addresses_that_the_box_was_allowed_from_that_port_come_in() {
 fn an_error_from_afar_reaches_the_box() {
     let mut rig = Rig::new("internet");
     let port = open(&mut rig, 5000, ECHO);
-    rig.gate.handle_datagram_failed(port, at(ECHO), SendFault::PortUnreachable, &mut rig.sink);
+    rig.gate
+        .handle_datagram_failed(port, at(ECHO), SendFault::PortUnreachable, &mut rig.sink);
     let packet = rig.sink.packets.pop_front().unwrap();
     assert_eq!(read_icmp(&packet), (at(ECHO).ip(), 3, 3));
     // The quoted header names the box's own port, by which its kernel finds it.
     let quoted = packet::parse(&packet).unwrap().payload[8..].to_vec();
     let ip = packet::parse(&quoted).unwrap();
-    assert_eq!(packet::datagram(ip.payload).map(|(src, dst, _)| (src, dst)), Some((5000, 7)));
-    rig.gate.handle_datagram_failed(port, at(LAN), SendFault::PortUnreachable, &mut rig.sink);
+    assert_eq!(
+        packet::datagram(ip.payload).map(|(src, dst, _)| (src, dst)),
+        Some((5000, 7))
+    );
+    rig.gate
+        .handle_datagram_failed(port, at(LAN), SendFault::PortUnreachable, &mut rig.sink);
     assert!(rig.sink.packets.is_empty());
 }
 
@@ -110,7 +127,10 @@ fn a_single_datagram_is_forgotten_sooner_than_a_conversation() {
     incoming(&mut rig, port, ECHO, b"answer").unwrap();
     rig.pass(UDP_SINGLE);
     let ended = rig.ended();
-    assert_eq!((ended.end, ended.bytes_out, ended.bytes_in), (EndReason::Idle, 5, 0));
+    assert_eq!(
+        (ended.end, ended.bytes_out, ended.bytes_in),
+        (EndReason::Idle, 5, 0)
+    );
     assert_eq!(rig.actions().len(), 1);
     rig.pass(UDP_IDLE - UDP_SINGLE);
     let ended = rig.ended();
@@ -132,10 +152,22 @@ fn a_full_table_lets_go_of_what_was_silent_longest() {
     rig.tun(&datagram_of(own(9), at(ECHO), b"x"));
     assert_eq!(rig.actions(), [Action::CloseUdp(ports[1])]);
     let events = rig.events();
-    assert!(matches!(
-        &events[..],
-        [(None, GateEvent::FlowEnded(FlowEnded { end: EndReason::Evicted, .. })), (Some(_), _)]
-    ), "{events:?}");
+    assert!(
+        matches!(
+            &events[..],
+            [
+                (
+                    None,
+                    GateEvent::FlowEnded(FlowEnded {
+                        end: EndReason::Evicted,
+                        ..
+                    })
+                ),
+                (Some(_), _)
+            ]
+        ),
+        "{events:?}"
+    );
     assert!(incoming(&mut rig, ports[0], ECHO, b"still").is_some());
 }
 
@@ -155,7 +187,10 @@ fn an_entry_that_cannot_be_written_sends_nothing() {
 fn an_open_flow_ends_when_its_far_end_turns_out_to_be_local() {
     let mut rig = Rig::new("internet");
     let port = open(&mut rig, 5000, ECHO);
-    rig.gate.set_addrs(NodeAddrs { own: vec![at(ECHO).ip()], ..NodeAddrs::default() });
+    rig.gate.set_addrs(NodeAddrs {
+        own: vec![at(ECHO).ip()],
+        ..NodeAddrs::default()
+    });
     assert!(incoming(&mut rig, port, ECHO, b"x").is_none());
     assert_eq!(rig.gate.flows(), 0);
     rig.tun(&datagram_of(own(5000), at(ECHO), b"x"));
@@ -171,11 +206,26 @@ fn no_socket_is_a_refusal_that_says_limit() {
     rig.word(ticket, true);
     assert_eq!(read_icmp(&rig.sink.packets[0]), (at(ECHO).ip(), 3, 3));
     let events = rig.events();
-    assert!(matches!(
-        &events[..],
-        [
-            (None, GateEvent::FlowRefused(FlowRefused { refusal: Refusal::Limit, .. })),
-            (None, GateEvent::FlowEnded(FlowEnded { end: EndReason::Evicted, .. })),
-        ]
-    ), "{events:?}");
+    assert!(
+        matches!(
+            &events[..],
+            [
+                (
+                    None,
+                    GateEvent::FlowRefused(FlowRefused {
+                        refusal: Refusal::Limit,
+                        ..
+                    })
+                ),
+                (
+                    None,
+                    GateEvent::FlowEnded(FlowEnded {
+                        end: EndReason::Evicted,
+                        ..
+                    })
+                ),
+            ]
+        ),
+        "{events:?}"
+    );
 }

@@ -1,0 +1,88 @@
+//! What a database says of itself: its account, and who has been handed keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bailey_envelope::{ChainId, DocId, Hash, Verified, VerifyError};
+use bailey_model::{AccountId, DeviceId};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::Account;
+use crate::account::{Node, Record, RecordError, members_of};
+use crate::chains::{self, Chain};
+use crate::error::OpenError;
+
+/// Notes which account this store belongs to.
+pub(crate) fn put_account(db: &Connection, account: &AccountId) -> rusqlite::Result<()> {
+    db.execute(
+        "INSERT INTO meta(key, value) VALUES ('account', ?1)",
+        params![account.0],
+    )?;
+    Ok(())
+}
+
+pub(super) fn put_handed(db: &Connection, device: &DeviceId) -> rusqlite::Result<()> {
+    let key = format!("handed {device}");
+    db.execute(
+        "INSERT OR REPLACE INTO meta(key, value) VALUES (?1, x'01')",
+        params![key],
+    )?;
+    Ok(())
+}
+
+pub(super) fn load_handed(db: &Connection) -> rusqlite::Result<BTreeSet<DeviceId>> {
+    let mut statement = db.prepare("SELECT substr(key, 8) FROM meta WHERE key LIKE 'handed %'")?;
+    let devices = statement.query_map([], |row| row.get::<_, String>(0))?;
+    devices
+        .map(|text| text?.parse().map_err(|_| rusqlite::Error::InvalidQuery))
+        .collect()
+}
+
+/// The account that a database belongs to.
+pub(crate) fn stored_account(db: &Connection) -> rusqlite::Result<Option<AccountId>> {
+    db.query_row("SELECT value FROM meta WHERE key = 'account'", [], |row| {
+        row.get(0)
+    })
+    .optional()
+    .map(|id| id.map(AccountId))
+}
+
+pub(super) fn load_account(
+    db: &Connection,
+    chains: &BTreeMap<ChainId, Chain>,
+) -> Result<Option<Account>, OpenError> {
+    let Some(id) = stored_account(db)? else {
+        return Ok(None);
+    };
+    let mut nodes = Vec::new();
+    for (chain_id, chain) in chains.iter().filter(|(id, _)| id.doc == DocId::Account) {
+        let Some(row) = chain.row else { continue };
+        for bytes in chains::range(db, row, 1, usize::MAX, usize::MAX)? {
+            nodes.push(node_of(chain_id, &bytes)?);
+        }
+    }
+    let members = members_of(id, &nodes);
+    Ok(Some(Account { id, nodes, members }))
+}
+
+fn node_of(chain: &ChainId, bytes: &[u8]) -> Result<Node, OpenError> {
+    let verified = Verified::from_stored(bytes).map_err(|error| match error {
+        VerifyError::Decode(error) => OpenError::Envelope(error),
+        _ => OpenError::Record(RecordError::Malformed),
+    })?;
+    let body = verified.plain().map_err(|_| RecordError::Malformed)?;
+    Ok(account_node(chain, &verified, Record::decode(body)?))
+}
+
+/// A record as a node of the membership's graph.
+pub(crate) fn account_node(chain: &ChainId, verified: &Verified<'_>, record: Record) -> Node {
+    let mut parents = record.seen;
+    if verified.header.fields.prev != Hash::NONE {
+        parents.push(verified.header.fields.prev);
+    }
+    Node {
+        hash: verified.hash,
+        signer: chain.writer,
+        parents,
+        act: record.act,
+    }
+}
