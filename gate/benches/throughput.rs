@@ -1,6 +1,8 @@
 //! One TCP stream each way through a gate, beside loopback, by iperf3. Prints
 //! a line a figure; takes some 20 s. `cargo bench -p bailey-gate`.
 
+#![expect(clippy::unwrap_used, reason = "a panic is the failure")]
+
 #[path = "../tests/world/mod.rs"]
 mod world;
 

@@ -6,6 +6,10 @@
 //! [`Place::run`] runs a closure in one.
 
 #![expect(dead_code, reason = "each test binary uses a part of it")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "only tests use it: a panic is their failure"
+)]
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -128,41 +132,8 @@ impl World {
 
     pub(crate) fn with_mtu(reach: &str, facts: HostFacts, mtu: u16) -> Self {
         let (router, node, inner) = (Place::new(), Place::new(), Place::new());
-        node.ip(&format!(
-            "link add vnode type veth peer name vrouter netns {}",
-            router.path()
-        ));
-        router.ip(&format!(
-            "link set lo up
-             addr add {PUBLIC_V4}/32 dev lo
-             addr add {PUBLIC_V6}/128 dev lo
-             addr add {ROUTER}/24 dev vrouter
-             addr add fd77::1/64 dev vrouter nodad
-             link set vrouter up"
-        ));
-        node.ip(&format!(
-            "link set lo up
-             addr add 192.168.77.2/24 dev vnode
-             addr add fd77::2/64 dev vnode nodad
-             link set vnode up
-             route add default via {ROUTER}
-             -6 route add default via fd77::1"
-        ));
-        let tun: OwnedFd = inner.run(|| {
-            let tun = tun_tap::Iface::without_packet_info("tun0", tun_tap::Mode::Tun).unwrap();
-            let raw = nix::unistd::dup(unsafe_borrow(&tun)).unwrap();
-            drop(tun);
-            raw
-        });
-        inner.ip(&format!(
-            "link set lo up
-             link set tun0 mtu {mtu} txqueuelen 1000
-             addr add 192.0.0.2/29 dev tun0
-             addr add fd00:ba11:e700::2/64 dev tun0 nodad
-             link set tun0 up
-             route add default dev tun0
-             -6 route add default dev tun0"
-        ));
+        join(&router, &node);
+        let tun = make_tun(&inner, mtu);
         let (ours, theirs) = Channel::pair().unwrap();
         let gate = node.run(move || {
             Command::new(env!("CARGO_BIN_EXE_bailey-gate"))
@@ -191,24 +162,7 @@ impl World {
         let (tell, stopped) = mpsc::channel();
         let reader = std::thread::spawn({
             let (events, word) = (events.clone(), word.clone());
-            let mut answers = Channel::new(ours);
-            move || {
-                while let Ok(message) = from_gate.receive::<FromGate>() {
-                    match message.value {
-                        FromGate::Ready => panic!("ready twice"),
-                        FromGate::Event { ticket, event } => {
-                            events.lock().unwrap().push(event);
-                            let answer = match (ticket, *word.lock().unwrap()) {
-                                (Some(ticket), Word::Commit) => ToGate::Committed { ticket },
-                                (Some(ticket), Word::Refuse) => ToGate::Refused { ticket },
-                                _ => continue,
-                            };
-                            let _ = answers.send(&answer, &[]);
-                        }
-                        FromGate::Stopped { flows_reset } => tell.send(flows_reset).unwrap(),
-                    }
-                }
-            }
+            move || answer(from_gate, Channel::new(ours), &events, &word, &tell)
         });
         let (to_gate, reader) = (Some(to_gate), Some(reader));
         Self {
@@ -259,6 +213,73 @@ impl Drop for World {
         let _ = self.reader.take().unwrap().join();
         if !std::thread::panicking() {
             assert!(status.success(), "the gate ended with {status}");
+        }
+    }
+}
+
+/// The node's network: a router with public addresses on its loopback.
+fn join(router: &Place, node: &Place) {
+    node.ip(&format!(
+        "link add vnode type veth peer name vrouter netns {}",
+        router.path()
+    ));
+    router.ip(&format!(
+        "link set lo up
+         addr add {PUBLIC_V4}/32 dev lo
+         addr add {PUBLIC_V6}/128 dev lo
+         addr add {ROUTER}/24 dev vrouter
+         addr add fd77::1/64 dev vrouter nodad
+         link set vrouter up"
+    ));
+    node.ip(&format!(
+        "link set lo up
+         addr add 192.168.77.2/24 dev vnode
+         addr add fd77::2/64 dev vnode nodad
+         link set vnode up
+         route add default via {ROUTER}
+         -6 route add default via fd77::1"
+    ));
+}
+
+fn make_tun(inner: &Place, mtu: u16) -> OwnedFd {
+    let tun = inner.run(|| {
+        let tun = tun_tap::Iface::without_packet_info("tun0", tun_tap::Mode::Tun).unwrap();
+        nix::unistd::dup(unsafe_borrow(&tun)).unwrap()
+    });
+    inner.ip(&format!(
+        "link set lo up
+         link set tun0 mtu {mtu} txqueuelen 1000
+         addr add 192.0.0.2/29 dev tun0
+         addr add fd00:ba11:e700::2/64 dev tun0 nodad
+         link set tun0 up
+         route add default dev tun0
+         -6 route add default dev tun0"
+    ));
+    tun
+}
+
+/// The node's part: keeps every event, and answers tickets.
+fn answer(
+    mut from_gate: Channel,
+    mut answers: Channel,
+    events: &Mutex<Vec<GateEvent>>,
+    word: &Mutex<Word>,
+    stopped: &mpsc::Sender<u32>,
+) {
+    while let Ok(message) = from_gate.receive::<FromGate>() {
+        match message.value {
+            FromGate::Ready => panic!("ready twice"),
+            FromGate::Event { ticket, event } => {
+                events.lock().unwrap().push(event);
+                let answer = match (ticket, *word.lock().unwrap()) {
+                    (Some(ticket), Word::Commit) => ToGate::Committed { ticket },
+                    (Some(ticket), Word::Refuse) => ToGate::Refused { ticket },
+                    _ => continue,
+                };
+                // A gate that has ended takes no answers.
+                let _ = answers.send(&answer, &[]);
+            }
+            FromGate::Stopped { flows_reset } => stopped.send(flows_reset).unwrap(),
         }
     }
 }

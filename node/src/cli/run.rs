@@ -32,8 +32,9 @@ const EXIT_FAILED: u8 = 125;
 pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
     let result = args.result.as_deref().map(open_result).transpose()?;
     let (ask, granted) = ask_of(args)?;
-    let signals = block_signals()?;
+    // A node that is started here must not inherit blocked signals.
     let mut client = Client::connect_or_start(&here()?)?;
+    let signals = block_signals()?;
     let pipes = match ask.pty {
         Some(_) => None,
         None => Some(Pipes::new().map_err(|error| Failure::host(format!("pipe: {error}")))?),

@@ -1,19 +1,292 @@
-//! Pairing (temporary shape for compiling).
-use super::Node;
-use super::event::ConnId;
-use crate::api::Failure;
+//! Pairing: `device add` and `device join`, as the loop sees them.
+//!
+//! | step | host | joiner |
+//! |---|---|---|
+//! | 1 | shows the code | dials by it |
+//! | 2 | both show the same words; a person at the host says yes | |
+//! | 3 | the store makes an offer | signs it |
+//! | 4 | the store adds the device, hands it the keys | |
+//! | 5 | sends the account's records | becomes one of it |
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use bailey_docs_store::AddOffer;
-use bailey_model::AccountId;
+use bailey_model::{AccountId, DeviceId};
+use bailey_sync::pair::{
+    HostCommand, HostEvent, JoinCommand, JoinConfig, JoinEvent, PairHost, PairHostConfig,
+    VALID_FOR, Welcome, join,
+};
+use tokio::sync::mpsc;
+
+use super::Node;
+use super::event::{ConnId, NodeEvent};
+use super::store::StoreAsk;
+use crate::api::{Failure, Tell};
+
+/// Addresses that fit into a code.
+const MAX_ADDRS: usize = 3;
+
+/// What a pairing says.
 #[derive(Debug)]
-pub(crate) struct PairingEvent;
+pub(crate) enum PairingEvent {
+    /// At the host.
+    Host(HostEvent),
+    /// At the joiner.
+    Join(JoinEvent),
+}
+
+/// A pairing under way, one a connection. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Running;
+pub(super) enum Running {
+    Host {
+        commands: mpsc::Sender<HostCommand>,
+        offer: Option<Box<AddOffer>>,
+        device: Option<(bailey_docs_store::DevicePublic, SocketAddr)>,
+        account: Option<AccountId>,
+    },
+    Join {
+        commands: mpsc::Sender<JoinCommand>,
+        host: Option<DeviceId>,
+        /// Where the host's sessions are.
+        addrs: Vec<SocketAddr>,
+        /// The connection has said its last word.
+        done: bool,
+        /// The store has said that this device is a member.
+        joined: bool,
+    },
+}
+
 impl Node {
-    pub(super) fn begin_add(&mut self, _: ConnId, _: &[std::net::IpAddr]) -> Result<(), Failure> { Ok(()) }
-    pub(super) fn begin_join(&mut self, _: ConnId, _: &str) -> Result<(), Failure> { Ok(()) }
-    pub(super) fn answer_words(&mut self, _: ConnId, _: bool) {}
-    pub(super) fn on_pairing(&mut self, _: ConnId, _: PairingEvent) {}
-    pub(super) fn on_offered(&mut self, _: ConnId, _: Result<Box<AddOffer>, String>) {}
-    pub(super) fn on_added(&mut self, _: ConnId, _: Result<(AccountId, Vec<Vec<u8>>), String>) {}
-    pub(super) fn on_joined(&mut self, _: ConnId, _: Result<AccountId, String>) {}
+    /// Shows a code and waits for the other device.
+    pub(super) fn begin_add(&mut self, conn: ConnId, addrs: &[IpAddr]) -> Result<(), Failure> {
+        self.start_endpoint()?;
+        let advertise = if addrs.is_empty() { own_addrs() } else { addrs.to_vec() };
+        if advertise.is_empty() {
+            return Err(Failure::host("this device has no address that another could reach")
+                .hint("--addr, if there is one after all"));
+        }
+        let config = PairHostConfig {
+            ed25519_secret: *self.keys.ed25519_secret(),
+            device: self.keys.public(),
+            name: self.name.clone(),
+            listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+            advertise: advertise.into_iter().take(MAX_ADDRS).collect(),
+            valid_for: VALID_FOR,
+        };
+        let (host, commands, events) =
+            PairHost::start(config).map_err(|error| Failure::host(error.to_string()))?;
+        let running = Running::Host { commands, offer: None, device: None, account: None };
+        self.pairings.insert(conn, running);
+        self.hand_on_pairing(conn, events, PairingEvent::Host);
+        self.tell(conn, Tell::Code(host.code().to_string()));
+        Ok(())
+    }
+
+    /// Dials the device that shows the code.
+    pub(super) fn begin_join(&mut self, conn: ConnId, code: &str) -> Result<(), Failure> {
+        if self.account.is_some() {
+            return Err(Failure::usage("this device belongs to an account already")
+                .hint("a device joins before its first box; see docs/adr/0005"));
+        }
+        let config = JoinConfig {
+            ed25519_secret: *self.keys.ed25519_secret(),
+            device: self.keys.public(),
+            name: self.name.clone(),
+            code: code.parse().map_err(|error| Failure::usage(format!("{error}")))?,
+        };
+        let (commands, events) = join(config).map_err(|error| Failure::host(error.to_string()))?;
+        let running = Running::Join { commands, host: None, addrs: Vec::new(), done: false, joined: false };
+        self.pairings.insert(conn, running);
+        self.hand_on_pairing(conn, events, PairingEvent::Join);
+        Ok(())
+    }
+
+    fn hand_on_pairing<T: Send + 'static>(
+        &self,
+        conn: ConnId,
+        mut from: mpsc::Receiver<T>,
+        wrap: fn(T) -> PairingEvent,
+    ) {
+        let to = self.events.clone();
+        tokio::spawn(async move {
+            while let Some(event) = from.recv().await {
+                if to.send(NodeEvent::Pairing { conn, event: wrap(event) }).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// The person's answer to the words.
+    pub(super) fn answer_words(&mut self, conn: ConnId, same: bool) {
+        let Some(Running::Host { commands, device, .. }) = self.pairings.get(&conn) else { return };
+        let sent = commands.try_send(HostCommand::Confirm(same)).is_ok();
+        let Some((device, _)) = *device else { return };
+        if same && sent {
+            self.ask_store(StoreAsk::Offer { conn, device });
+        }
+    }
+
+    pub(super) fn on_pairing(&mut self, conn: ConnId, event: PairingEvent) {
+        match event {
+            PairingEvent::Host(event) => self.on_host(conn, event),
+            PairingEvent::Join(event) => self.on_join(conn, event),
+        }
+    }
+
+    fn on_host(&mut self, conn: ConnId, event: HostEvent) {
+        let Some(Running::Host { offer, device, account, .. }) = self.pairings.get_mut(&conn) else {
+            return;
+        };
+        match event {
+            HostEvent::WrongTry { left } => eprintln!("pairing: a wrong code, {left} tries left"),
+            HostEvent::Words { words, device: public, name, remote } => {
+                *device = Some((public, remote));
+                let tell = Tell::Words { words: words.join(" "), name, device: public.id() };
+                self.tell(conn, tell);
+            }
+            HostEvent::Cosigned(bytes) => match (offer.take(), <[u8; 64]>::try_from(bytes.as_slice())) {
+                (Some(offer), Ok(cosignature)) => {
+                    self.ask_store(StoreAsk::Add { conn, offer, cosignature });
+                }
+                _ => self.end_pairing(conn, "the other device did not sign".to_owned()),
+            },
+            HostEvent::Done => {
+                let (account, device) = (*account, device.map(|(public, _)| public.id()));
+                self.pairings.remove(&conn);
+                if let (Some(account), Some(device)) = (account, device) {
+                    self.tell(conn, Tell::Joined { account, device });
+                }
+            }
+            HostEvent::Failed(error) => self.end_pairing(conn, error.to_string()),
+        }
+    }
+
+    fn on_join(&mut self, conn: ConnId, event: JoinEvent) {
+        let this = self.this;
+        let Some(Running::Join { commands, host, addrs, done, joined }) = self.pairings.get_mut(&conn) else {
+            return;
+        };
+        match event {
+            JoinEvent::Words { words, device, name } => {
+                *host = Some(device.id());
+                self.tell(conn, Tell::Words { words: words.join(" "), name, device: device.id() });
+            }
+            JoinEvent::Offer { account, record } => {
+                let offered = AddOffer::from_bytes(&record).ok();
+                let fitting = offered.filter(|offer| {
+                    offer.account == account && Some(offer.signer) == *host && offer.device.id() == this
+                });
+                let signed = fitting.and_then(|offer| offer.sign(&self.keys).ok());
+                let sent = signed.is_some_and(|signature| {
+                    commands.try_send(JoinCommand::Cosign(signature.to_vec())).is_ok()
+                });
+                if !sent {
+                    self.end_pairing(conn, "the other device offered something else".to_owned());
+                }
+            }
+            JoinEvent::Welcome { welcome, host } => {
+                let further = welcome.addrs.iter().map(|addr| SocketAddr::new(addr.ip(), welcome.session_port));
+                *addrs = std::iter::once(host).chain(further).collect();
+                let envelopes = welcome.envelopes;
+                let Some(of) = first_account(&envelopes) else {
+                    return self.end_pairing(conn, "the welcome holds no account".to_owned());
+                };
+                self.ask_store(StoreAsk::Join { conn, account: of, envelopes });
+            }
+            JoinEvent::Done => {
+                *done = true;
+                if *joined {
+                    self.pairings.remove(&conn);
+                }
+            }
+            JoinEvent::Failed(error) => self.end_pairing(conn, error.to_string()),
+        }
+    }
+
+    /// The store's offer goes to the new device.
+    pub(super) fn on_offered(&mut self, conn: ConnId, made: Result<Box<AddOffer>, String>) {
+        let Some(Running::Host { commands, offer, .. }) = self.pairings.get_mut(&conn) else { return };
+        let sent = made.and_then(|made| {
+            let record = made.to_bytes().map_err(|error| error.to_string())?;
+            let command = HostCommand::Offer { account: made.account, record };
+            *offer = Some(made);
+            commands.try_send(command).map_err(|error| error.to_string())
+        });
+        if let Err(why) = sent {
+            self.end_pairing(conn, why);
+        }
+    }
+
+    /// The new device is one of the account: it gets what it needs.
+    pub(super) fn on_added(&mut self, conn: ConnId, added: Result<(AccountId, Vec<Vec<u8>>), String>) {
+        let session_port = self.devices.port().unwrap_or(0);
+        let Some(Running::Host { commands, account, .. }) = self.pairings.get_mut(&conn) else { return };
+        let sent = added.and_then(|(id, envelopes)| {
+            *account = Some(id);
+            let addrs = own_addrs().into_iter().map(|ip| SocketAddr::new(ip, session_port)).take(MAX_ADDRS);
+            let welcome = Welcome { envelopes, addrs: addrs.collect(), session_port };
+            commands.try_send(HostCommand::Welcome(welcome)).map_err(|error| error.to_string())
+        });
+        if let Err(why) = sent {
+            self.end_pairing(conn, why);
+        }
+    }
+
+    /// This device is one of the account.
+    pub(super) fn on_joined(&mut self, conn: ConnId, joined: Result<AccountId, String>) {
+        let running = self.pairings.get_mut(&conn);
+        let Some(Running::Join { host: Some(host), addrs, done, joined: known, .. }) = running else {
+            return;
+        };
+        // The last frame to the host is on its way until `done`.
+        let (host, addrs, over) = (*host, std::mem::take(addrs), *done);
+        *known = true;
+        if over || joined.is_err() {
+            self.pairings.remove(&conn);
+        }
+        match joined {
+            Ok(account) => {
+                self.account = Some(account);
+                self.name_self();
+                if let Err(failure) = self.start_endpoint() {
+                    self.tell(conn, Tell::Failed(failure));
+                    return;
+                }
+                self.learn_addrs(host, &addrs);
+                self.tell(conn, Tell::Joined { account, device: host });
+            }
+            Err(why) => self.tell(conn, Tell::Failed(Failure::host(format!("pairing: {why}")))),
+        }
+    }
+
+    fn end_pairing(&mut self, conn: ConnId, why: String) {
+        self.pairings.remove(&conn);
+        self.tell(conn, Tell::Failed(Failure::host(format!("pairing: {why}"))));
+    }
+}
+
+/// The account of the first envelope; the store checks each.
+fn first_account(envelopes: &[Vec<u8>]) -> Option<AccountId> {
+    let header = bailey_envelope::peek(envelopes.first()?).ok()?;
+    Some(header.fields.account)
+}
+
+/// This machine's addresses that another could reach, the likeliest first:
+/// IPv4, then IPv6; none of the loopback and none that needs a zone.
+fn own_addrs() -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
+        let Some(address) = interface.address else { continue };
+        let v4 = address.as_sockaddr_in().map(|addr| IpAddr::from(addr.ip()));
+        let v6 = address.as_sockaddr_in6().map(|addr| IpAddr::from(addr.ip()));
+        found.extend(v4.or(v6));
+    }
+    found.retain(|ip| match ip {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local() && !v4.is_unspecified(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified(),
+    });
+    found.sort_by_key(IpAddr::is_ipv6);
+    found.dedup();
+    found
 }

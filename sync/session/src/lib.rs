@@ -48,14 +48,17 @@
 
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod chains;
+mod event;
 pub mod pair;
 mod session;
 mod wire;
 
 pub use bailey_envelope::{ChainId, DevicePublic, DocId, Hash, Head};
 pub use chains::{Claims, IngestFailure};
-pub use session::{CloseReason, Session, SessionConfig, SessionEvent, Timer};
+pub use event::{CloseReason, SessionConfig, SessionEvent, Timer};
+pub use session::Session;
 pub use wire::{ByeReason, VERSION};
 
 use core::time::Duration;

@@ -1,12 +1,13 @@
 //! One session with one peer.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use bailey_model::{AccountId, DeviceId, Incarnation};
+use bailey_model::{DeviceId, Incarnation};
 
+use crate::bucket::Bucket;
 use crate::chains::{Chains, Claims, Fork, IngestFailure, Tier, TooMany};
+use crate::event::{CloseReason, SessionConfig, SessionEvent, Timer};
 use crate::wire::{
     Blob, ByeReason, Chain, Cut, Cutter, Envelopes, Frame, Heads, Hello, List, VERSION, Want,
     WireHead, decode, encode,
@@ -17,101 +18,6 @@ use crate::{
     SILENCE, UNASKED_BURST, UNASKED_PAUSE, WANT_TIMEOUT,
 };
 
-/// Who we are, and with whom we speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionConfig {
-    /// The account of both.
-    pub account: AccountId,
-    /// The peer, as the transport proved it.
-    pub peer: DeviceId,
-    /// This start of ours.
-    pub incarnation: Incarnation,
-    /// UDP port where we accept sessions, 0 if nowhere.
-    pub listen_port: u16,
-}
-
-/// What the session asks of its owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionEvent {
-    /// The peer's first frame came, and it is of our account.
-    Up {
-        /// UDP port where it accepts sessions, 0 if nowhere.
-        listen_port: u16,
-        /// Its start: another one than before means that it was restarted.
-        incarnation: Incarnation,
-    },
-    /// The peer wants envelopes: answer by [`Session::handle_range`].
-    NeedRange {
-        /// Of this chain,
-        chain: ChainId,
-        /// from this number on,
-        from: u64,
-        /// this many bytes in sum, or one envelope.
-        max_bytes: u32,
-    },
-    /// An envelope came: give it to the store and say what came of it, once for
-    /// each, by [`Session::handle_ingested`] or [`Session::handle_ingest_failed`]
-    /// under this same chain.
-    Envelope {
-        /// The chain that it was asked for. The store decides whether it is so.
-        chain: ChainId,
-        /// Its bytes.
-        bytes: Vec<u8>,
-    },
-    /// Both sides have this number of a chain with different hashes: one writer
-    /// signed two, or a side lies. The chain is left alone in this session.
-    Fork {
-        /// The chain.
-        chain: ChainId,
-        /// The number.
-        seq: u64,
-        /// Hash of the envelope that we have.
-        ours: Hash,
-        /// Hash that the peer told.
-        theirs: Hash,
-    },
-    /// We have all that the peer told of and could give, chains that the store
-    /// refused for good or that forked left aside. Comes again after more.
-    CaughtUp,
-    /// The session is over; nothing follows.
-    Closed(CloseReason),
-}
-
-/// Why a session is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloseReason {
-    /// We ended it.
-    Ours(ByeReason),
-    /// The peer ended it.
-    Theirs(ByeReason),
-}
-
-impl fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ours(reason) => write!(f, "ended here: {reason}"),
-            Self::Theirs(reason) => write!(f, "ended by the peer: {reason}"),
-        }
-    }
-}
-
-/// What a deadline is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Timer {
-    /// The peer's `Hello`.
-    Hello,
-    /// Our `Alive`.
-    KeepAlive,
-    /// The peer's next byte.
-    Silence,
-    /// The answer to a want.
-    Answer,
-    /// A chain that waits after a gap.
-    Retry,
-    /// The next frame of heads.
-    Heads,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The peer said nothing yet.
@@ -120,52 +26,6 @@ enum Stage {
     /// `Bye` is to be sent.
     Closing(ByeReason),
     Closed,
-}
-
-/// So many at once, and one more each time a pause has passed.
-#[derive(Debug)]
-struct Bucket {
-    tokens: u32,
-    burst: u32,
-    pause: Duration,
-    since: Duration,
-}
-
-impl Bucket {
-    fn new(burst: u32, pause: Duration, now: Duration) -> Self {
-        Self {
-            tokens: burst,
-            burst,
-            pause,
-            since: now,
-        }
-    }
-
-    fn refill(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.since);
-        let gained = passed.as_nanos() / self.pause.as_nanos().max(1);
-        let gained = u32::try_from(gained).unwrap_or(u32::MAX);
-        self.tokens = self.tokens.saturating_add(gained);
-        if self.tokens >= self.burst {
-            self.tokens = self.burst;
-            self.since = now;
-        } else {
-            self.since += self.pause * gained;
-        }
-    }
-
-    fn take(&mut self, now: Duration) -> bool {
-        self.refill(now);
-        if self.tokens == 0 {
-            return false;
-        }
-        self.tokens -= 1;
-        true
-    }
-
-    fn next_at(&self) -> Duration {
-        self.since + self.pause
-    }
 }
 
 /// One session with one peer. See the crate's root for what crosses the wire.

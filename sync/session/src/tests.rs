@@ -335,10 +335,10 @@ fn writers_chains(dice: &mut Dice) -> Vec<ChainId> {
     chains
 }
 
-fn run(seed: u64, breaks: bool) -> Outcome {
-    let dice = &mut Dice(seed);
-    let chains = writers_chains(dice);
-    // Three writers wrote; 1 and 2 each know a part of it.
+/// Three writers wrote; 1 and 2 each know a part of it. Writer 3 is away: what
+/// neither has does not count, except its membership, without which nothing of
+/// it could be taken.
+fn two_that_know_parts(chains: &[ChainId], dice: &mut Dice) -> (Node, Node) {
     let mut whole = Node::new(0, Store::default());
     for _ in 0..dice.below(300) {
         let picked = chains[usize::try_from(dice.below(chains.len() as u64)).unwrap()];
@@ -355,10 +355,13 @@ fn run(seed: u64, breaks: bool) -> Outcome {
         store.0.retain(|_, list| !list.is_empty());
         store
     };
-    let mut a = Node::new(2, part(1, dice));
-    let mut b = Node::new(1, part(2, dice));
-    // Writer 3 is away: what neither has does not count, except its membership,
-    // without which nothing of it could be taken.
+    (Node::new(2, part(1, dice)), Node::new(1, part(2, dice)))
+}
+
+fn run(seed: u64, breaks: bool) -> Outcome {
+    let dice = &mut Dice(seed);
+    let chains = writers_chains(dice);
+    let (mut a, mut b) = two_that_know_parts(&chains, dice);
     let before = a.store.bytes() + b.store.bytes();
     let (mut cuts, mut now) = (0, Duration::ZERO);
     let mut quiet_since = Duration::ZERO;

@@ -216,7 +216,7 @@ mod tests {
                 continue;
             }
             let proto = [6, 17, 1, 58][usize::from(noise.next().unwrap()) % 4];
-            let port = [53, 443, 443, 7][usize::from(noise.next().unwrap()) % 4];
+            let port = [53, 80, 80, 7][usize::from(noise.next().unwrap()) % 4];
             let len = 40 + noise.next().unwrap() % 20;
             let dst = [93, 1, 192, 224][usize::from(noise.next().unwrap()) % 4];
             let mut packet = vec![
