@@ -4,7 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
 
 mod arrows;
+mod audit;
+mod boxes;
+mod cli;
+mod common;
+mod demo;
 mod harness;
+mod kills;
+mod sync;
 mod tidy;
 
 /// A file that no `mod` line names would never be compiled.
