@@ -69,7 +69,7 @@ fn a_box_sees_nothing_of_the_node() {
     assert_eq!(outside.stdout.lines().count(), paths.len(), "{outside}");
     let script = format!(
         "for path in {}; do [ -e $path ] && echo SEEN $path; done; \
-         for proc in /proc/[0-9]*; do tr '\\0' ' ' < $proc/cmdline | grep -q 'bailey' && echo SEEN $proc; done; \
+         for proc in /proc/[0-9]*; do tr '\\0' ' ' < $proc/cmdline | grep -qE 'bailey nod[e]|bailey-gat[e]' && echo SEEN $proc; done; \
          grep -l . /proc/1/environ 2>/dev/null; env; ls /proc/self/fd; cat /proc/net/unix | wc -l",
         paths.join(" ")
     );

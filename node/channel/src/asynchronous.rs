@@ -13,6 +13,15 @@ use tokio::net::UnixStream;
 use crate::frame::{self, Inbox};
 use crate::{ChannelError, Message, sys};
 
+/// What came of one [`AsyncChannel::step`].
+#[derive(Debug)]
+pub enum Step<T> {
+    /// A value came.
+    Message(Message<T>),
+    /// What was queued has been sent.
+    Flushed,
+}
+
 /// A channel on a tokio runtime.
 ///
 /// Sending is in two steps, so that a `select!` loop can drop a half-done wait
@@ -141,10 +150,28 @@ impl AsyncChannel {
     /// # Errors
     /// [`ChannelError::Closed`] when the other end is gone, or what failed.
     pub async fn receive<T: DeserializeOwned>(&mut self) -> Result<Message<T>, ChannelError> {
+        loop {
+            if let Step::Message(message) = self.step().await? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// As [`receive`](Self::receive), but comes back too when what was queued
+    /// has been sent: a loop that stops queueing at a bound must hear of room.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when the other end is gone, or what failed.
+    pub async fn step<T: DeserializeOwned>(&mut self) -> Result<Step<T>, ChannelError> {
+        let had = !self.outbox.is_empty();
         self.try_flush()?;
         loop {
             if let Some(message) = self.inbox.next()? {
-                return Ok(message);
+                return Ok(Step::Message(message));
+            }
+            if had && self.outbox.is_empty() {
+                return Ok(Step::Flushed);
             }
             let interest = match self.outbox.is_empty() {
                 true => Interest::READABLE,
@@ -154,17 +181,20 @@ impl AsyncChannel {
             if ready.is_writable() {
                 self.try_flush()?;
             }
-            if !ready.is_readable() {
-                continue;
+            if ready.is_readable() {
+                self.read()?;
             }
-            let (socket, inbox) = (&self.socket, &mut self.inbox);
-            match socket.try_io(Interest::READABLE, || sys::receive(socket.as_fd(), inbox)) {
-                Ok(0) => return Err(ChannelError::Closed),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(frame::closed_or(error)),
-            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), ChannelError> {
+        let (socket, inbox) = (&self.socket, &mut self.inbox);
+        match socket.try_io(Interest::READABLE, || sys::receive(socket.as_fd(), inbox)) {
+            Ok(0) => Err(ChannelError::Closed),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(frame::closed_or(error)),
         }
     }
 }
@@ -217,5 +247,27 @@ mod tests {
             (at_left.unwrap().value.len(), at_right),
             (big.len(), big.len())
         );
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_loop_that_stops_queueing_at_a_bound_hears_of_room() {
+        let (left, right) = Channel::pair().unwrap();
+        let mut left = AsyncChannel::new(left).unwrap();
+        let mut right = AsyncChannel::new(right).unwrap();
+        let reader = tokio::spawn(async move {
+            for _ in 0..100 {
+                assert_eq!(right.receive::<Vec<u8>>().await.unwrap().value.len(), 50_000);
+            }
+        });
+        let mut queued = 0;
+        while queued < 100 || left.queued_bytes() > 0 {
+            if queued < 100 && left.queued_bytes() < 64_000 {
+                left.queue(&vec![1_u8; 50_000], Vec::new()).unwrap();
+                queued += 1;
+                continue;
+            }
+            assert!(matches!(left.step::<u8>().await.unwrap(), Step::Flushed));
+        }
+        reader.await.unwrap();
     }
 }

@@ -21,7 +21,7 @@ mod nonblocking;
 mod sys;
 
 #[cfg(feature = "tokio")]
-pub use asynchronous::AsyncChannel;
+pub use asynchronous::{AsyncChannel, Step};
 pub use nonblocking::PollChannel;
 
 use std::collections::VecDeque;

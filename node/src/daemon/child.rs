@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use bailey_channel::{AsyncChannel, Channel, ChannelError, Message};
+use bailey_channel::{AsyncChannel, Channel, ChannelError, Message, Step};
 use bailey_fence_plan::channel::{FromFence, ToFence};
 use bailey_gate_proto::channel::{FromGate, ToGate};
 use serde::Serialize;
@@ -107,8 +107,9 @@ async fn attend<T, F>(
                 Some((command, fds)) => channel.queue(&command, fds),
                 None => break,
             },
-            message = channel.receive::<F>() => match message {
-                Ok(message) => {
+            step = channel.step::<F>() => match step {
+                Ok(Step::Flushed) => Ok(()),
+                Ok(Step::Message(message)) => {
                     events.send(event(Some(message))).await.map_err(|_| ChannelError::Closed)
                 }
                 Err(error) => Err(error),

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use bailey_channel::{AsyncChannel, ChannelError};
+use bailey_channel::{AsyncChannel, ChannelError, Step};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
@@ -86,8 +86,9 @@ async fn serve(conn: ConnId, stream: UnixStream, events: &mpsc::Sender<NodeEvent
                     return;
                 }
             },
-            message = channel.receive() => match message {
-                Ok(message) => {
+            step = channel.step() => match step {
+                Ok(Step::Flushed) => Ok(()),
+                Ok(Step::Message(message)) => {
                     let asked = NodeEvent::Asked { conn, ask: message.value, fds: message.fds };
                     events.send(asked).await.map_err(|_| ChannelError::Closed)
                 }
