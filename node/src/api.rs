@@ -197,19 +197,31 @@ impl Failure {
     /// What was asked is wrong.
     #[must_use]
     pub fn usage(text: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Usage, text: text.into(), hint: None }
+        Self {
+            kind: FailureKind::Usage,
+            text: text.into(),
+            hint: None,
+        }
     }
 
     /// This machine or its settings do not allow it.
     #[must_use]
     pub fn host(text: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Host, text: text.into(), hint: None }
+        Self {
+            kind: FailureKind::Host,
+            text: text.into(),
+            hint: None,
+        }
     }
 
     /// A fault of bailey's.
     #[must_use]
     pub fn internal(text: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Internal, text: text.into(), hint: None }
+        Self {
+            kind: FailureKind::Internal,
+            text: text.into(),
+            hint: None,
+        }
     }
 
     /// With what would help.

@@ -32,8 +32,12 @@ impl Client {
     /// # Errors
     /// When none runs and none can be started, or it is of another build.
     pub fn connect_or_start(paths: &Paths) -> Result<Self, Failure> {
-        paths.create().map_err(|error| Failure::host(error.to_string()))?;
-        let socket = paths.socket().map_err(|error| Failure::host(error.to_string()))?;
+        paths
+            .create()
+            .map_err(|error| Failure::host(error.to_string()))?;
+        let socket = paths
+            .socket()
+            .map_err(|error| Failure::host(error.to_string()))?;
         match UnixStream::connect(&socket) {
             Ok(stream) => Self::greet(stream),
             Err(error) if is_absent(&error) => Self::start(paths, &socket),
@@ -67,7 +71,11 @@ impl Client {
             }
             // Another command may have started the node in the same moment; then
             // this one leaves with success and the socket appears all the same.
-            let gone = node.try_wait().ok().flatten().filter(|status| !status.success());
+            let gone = node
+                .try_wait()
+                .ok()
+                .flatten()
+                .filter(|status| !status.success());
             if gone.is_some() || Instant::now() > until {
                 return Err(Failure::host("the node did not start")
                     .hint(format!("its last words: {}", last_words(paths))));
@@ -80,7 +88,10 @@ impl Client {
         let copy = stream
             .try_clone()
             .map_err(|error| Failure::internal(format!("control socket: {error}")))?;
-        let mut client = Self { channel: Channel::new(stream), stream: copy };
+        let mut client = Self {
+            channel: Channel::new(stream),
+            stream: copy,
+        };
         match client.receive()?.value {
             Tell::Hello { api, .. } if api == API => Ok(client),
             Tell::Hello { pid, .. } => Err(Failure::host(format!(
@@ -115,17 +126,26 @@ impl Client {
     /// When there is no descriptor left.
     pub fn sender(&self) -> Result<Channel, Failure> {
         let copy = self.stream.try_clone();
-        Ok(Channel::new(copy.map_err(|error| Failure::internal(error.to_string()))?))
+        Ok(Channel::new(
+            copy.map_err(|error| Failure::internal(error.to_string()))?,
+        ))
     }
 }
 
 fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
 }
 
 /// The last line of the log, for a person.
 fn last_words(paths: &Paths) -> String {
     let log = std::fs::read(paths.log()).unwrap_or_default();
     let text = String::from_utf8_lossy(&log);
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("none").to_owned()
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("none")
+        .to_owned()
 }

@@ -57,7 +57,11 @@ impl Paths {
     }
 
     fn from(var: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, PathsError> {
-        let absolute = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute = |name| {
+            var(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         let state = absolute("XDG_STATE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
             .ok_or(PathsError::NotSet("XDG_STATE_HOME"))?
@@ -105,8 +109,15 @@ impl Paths {
 
 /// A folder of mode 0700 that belongs to this user.
 pub(crate) fn private_dir(path: &Path) -> Result<(), PathsError> {
-    let io = |source| PathsError::Io { path: path.to_owned(), source };
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
+    let io = |source| PathsError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(io)?;
     let found = std::fs::symlink_metadata(path).map_err(io)?;
     let mode = found.permissions().mode() & 0o777;
     let mine = found.uid() == nix::unistd::geteuid().as_raw();
@@ -115,7 +126,11 @@ pub(crate) fn private_dir(path: &Path) -> Result<(), PathsError> {
         return std::fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(io);
     }
     if !mine || !found.is_dir() {
-        return Err(PathsError::Shared { path: path.to_owned(), owner: found.uid(), mode });
+        return Err(PathsError::Shared {
+            path: path.to_owned(),
+            owner: found.uid(),
+            mode,
+        });
     }
     Ok(())
 }
@@ -126,15 +141,24 @@ mod tests {
 
     fn paths(vars: &[(&str, &str)]) -> Result<Paths, PathsError> {
         Paths::from(&|name| {
-            vars.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+            vars.iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| OsString::from(value))
         })
     }
 
     #[test]
     fn xdg_variables_win_and_relative_ones_are_ignored() {
-        let found = paths(&[("XDG_STATE_HOME", "/s"), ("XDG_RUNTIME_DIR", "/r"), ("HOME", "/h")]);
+        let found = paths(&[
+            ("XDG_STATE_HOME", "/s"),
+            ("XDG_RUNTIME_DIR", "/r"),
+            ("HOME", "/h"),
+        ]);
         let found = found.unwrap();
-        assert_eq!((found.state, found.runtime), ("/s/bailey".into(), "/r/bailey".into()));
+        assert_eq!(
+            (found.state, found.runtime),
+            ("/s/bailey".into(), "/r/bailey".into())
+        );
         let found = paths(&[("XDG_STATE_HOME", "s"), ("HOME", "/h")]).unwrap();
         assert_eq!(found.state, Path::new("/h/.local/state/bailey"));
         assert_eq!(found.runtime, Path::new("/h/.local/state/bailey/run"));

@@ -215,7 +215,10 @@ impl FlowRow {
         self.flow = Some(ended.flow.0);
         self.bytes_out = Some(ended.bytes_out);
         self.bytes_in = Some(ended.bytes_in);
-        #[expect(clippy::cast_precision_loss, reason = "seconds for a reader; 2^53 us are 285 years")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "seconds for a reader; 2^53 us are 285 years"
+        )]
         let seconds = ended.duration_us as f64 / 1e6;
         self.duration_s = Some(seconds);
         self.outer_src_ip = ended.outer_src.map(|addr| addr.ip());
@@ -257,7 +260,9 @@ impl FlowRow {
                 row.reason = Some(format!("kind {} of a newer version", newer.kind));
                 Some(row)
             }
-            Event::DeviceNamed(_) | Event::Notice(_) | Event::Request(_) | Event::Receipt(_) => None,
+            Event::DeviceNamed(_) | Event::Notice(_) | Event::Request(_) | Event::Receipt(_) => {
+                None
+            }
         }
     }
 }
@@ -299,7 +304,8 @@ impl Fold {
         match &entry.event {
             Event::BoxStarted(started) => self.incarnation = Some(started.incarnation),
             Event::FlowOpened(opened) => {
-                self.open.insert((self.incarnation, opened.flow), self.rows.len());
+                self.open
+                    .insert((self.incarnation, opened.flow), self.rows.len());
             }
             Event::FlowEnded(ended) => {
                 let at = self.open.remove(&(self.incarnation, ended.flow));

@@ -13,7 +13,13 @@ const COLUMNS: usize = 120;
 pub fn text(raw: &str) -> String {
     let escaped: String = raw
         .chars()
-        .flat_map(|c| if is_unsafe(c) { Shown::Escaped(c.escape_unicode()) } else { Shown::Plain(Some(c)) })
+        .flat_map(|c| {
+            if is_unsafe(c) {
+                Shown::Escaped(c.escape_unicode())
+            } else {
+                Shown::Plain(Some(c))
+            }
+        })
         .collect();
     cut(&escaped)
 }

@@ -6,30 +6,50 @@ use serde_json::Value;
 
 use crate::common::{LIMIT, boxed, flows, row_of, world};
 
-fn find<'a>(rows: &'a [Value], wanted: impl Fn(&Value) -> bool) -> &'a Value {
-    rows.iter().find(|row| wanted(row)).unwrap_or_else(|| panic!("no such row in {rows:#?}"))
+fn find(rows: &[Value], wanted: impl Fn(&Value) -> bool) -> &Value {
+    rows.iter()
+        .find(|row| wanted(row))
+        .unwrap_or_else(|| panic!("no such row in {rows:#?}"))
 }
 
 #[test]
 fn an_allowed_flow_is_one_row_with_its_bytes_and_its_end() {
     let (world, _daemons) = world(1);
     let script = "curl -sS -o /dev/null -w '%{size_download}' http://shop.example/bytes/100000";
-    let output = boxed(&world, "n1", &["-q", "--name", "yard", "--reach", "shop.example:80"], script).ok();
+    let output = boxed(
+        &world,
+        "n1",
+        &["-q", "--name", "yard", "--reach", "shop.example:80"],
+        script,
+    )
+    .ok();
     assert_eq!(output.stdout, "100000");
     let rows = flows(&world, "n1", "yard");
     let flow = find(&rows, |row| row["kind"] == "flow");
     assert_eq!(flow["verdict"], "allow");
-    assert_eq!((&flow["proto"], &flow["dst_host"], &flow["host_from"]), (&"tcp".into(), &"shop.example".into(), &"dns".into()));
-    assert_eq!((&flow["dst_class"], &flow["dst_port"]), (&"internet".into(), &80.into()));
+    assert_eq!(
+        (&flow["proto"], &flow["dst_host"], &flow["host_from"]),
+        (&"tcp".into(), &"shop.example".into(), &"dns".into())
+    );
+    assert_eq!(
+        (&flow["dst_class"], &flow["dst_port"]),
+        (&"internet".into(), &80.into())
+    );
     assert_eq!(flow["rule"], "shop.example:80");
     assert!(flow["bytes_in"].as_u64().unwrap() > 100_000, "{flow}");
     assert!(flow["bytes_out"].as_u64().unwrap() > 50 && flow["duration_s"].as_f64().unwrap() > 0.0);
-    assert!(flow["outer_src_port"].as_u64().unwrap() > 0 && flow["end"].is_string(), "{flow}");
+    assert!(
+        flow["outer_src_port"].as_u64().unwrap() > 0 && flow["end"].is_string(),
+        "{flow}"
+    );
     assert_eq!(rows.first().unwrap()["kind"], "started");
     assert_eq!(rows.last().unwrap()["end"], "exited 0");
     // Numbers without holes, though a flow's end is folded into its row.
     let name = find(&rows, |row| row["kind"] == "name");
-    assert_eq!((&name["dst_host"], &name["verdict"]), (&"shop.example".into(), &"allow".into()));
+    assert_eq!(
+        (&name["dst_host"], &name["verdict"]),
+        (&"shop.example".into(), &"allow".into())
+    );
 }
 
 #[test]
@@ -45,10 +65,25 @@ fn tcp_and_udp_of_both_families_pass_and_are_entered() {
     let output = boxed(&world, "n1", &["-q", "--name", "yard"], &script);
     assert_eq!(output.stdout.matches("hello").count(), 4, "{output}");
     let rows = flows(&world, "n1", "yard");
-    for (proto, ip) in [("tcp", at::WEB_V4.to_string()), ("udp", at::WEB_V4.to_string()), ("tcp", at::WEB_V6.to_string()), ("udp", at::WEB_V6.to_string())] {
-        let flow = find(&rows, |row| row["proto"] == proto && row["dst_ip"] == *ip && row["kind"] == "flow");
-        assert_eq!((&flow["bytes_out"], &flow["bytes_in"]), (&5.into(), &5.into()), "{flow}");
-        assert_eq!(flow["host_from"], Value::Null, "it was never looked up here");
+    for (proto, ip) in [
+        ("tcp", at::WEB_V4.to_string()),
+        ("udp", at::WEB_V4.to_string()),
+        ("tcp", at::WEB_V6.to_string()),
+        ("udp", at::WEB_V6.to_string()),
+    ] {
+        let flow = find(&rows, |row| {
+            row["proto"] == proto && row["dst_ip"] == *ip && row["kind"] == "flow"
+        });
+        assert_eq!(
+            (&flow["bytes_out"], &flow["bytes_in"]),
+            (&5.into(), &5.into()),
+            "{flow}"
+        );
+        assert_eq!(
+            flow["host_from"],
+            Value::Null,
+            "it was never looked up here"
+        );
     }
 }
 
@@ -56,7 +91,12 @@ fn tcp_and_udp_of_both_families_pass_and_are_entered() {
 fn what_is_refused_is_refused_at_once_and_nothing_of_it_leaves() {
     let (world, _daemons) = world(1);
     // The control: outside the box the printer answers.
-    assert!(world.sh("n1", "curl -sS -m 5 -o /dev/null http://192.168.1.9/").code == Some(0));
+    assert!(
+        world
+            .sh("n1", "curl -sS -m 5 -o /dev/null http://192.168.1.9/")
+            .code
+            == Some(0)
+    );
     let before = world.witness().unwrap().len();
     let script = r#"
 import socket, time, errno
@@ -76,7 +116,12 @@ for ip in ['192.168.1.9', '192.168.1.1', '192.168.1.11', '10.1.2.3', '169.254.16
            'fd12:3456:789a:1::1', '2600:1f18:aaaa:1::1', '64:ff9b::c0a8:109', '2002:c0a8:0109::1']:
     tcp(ip, 80); udp(ip, 7)
 "#;
-    let output = boxed(&world, "n1", &["-q", "--name", "yard"], &format!("python3 -c \"{}\"", script.replace('"', "'")));
+    let output = boxed(
+        &world,
+        "n1",
+        &["-q", "--name", "yard"],
+        &format!("python3 -c \"{}\"", script.replace('"', "'")),
+    );
     let output = output.ok();
     for line in output.stdout.lines() {
         let prompt = line.ends_with("True");
@@ -85,10 +130,20 @@ for ip in ['192.168.1.9', '192.168.1.1', '192.168.1.11', '10.1.2.3', '169.254.16
     }
     assert!(output.stdout.lines().count() >= 24, "{output}");
     let rows = flows(&world, "n1", "yard");
-    for (ip, class) in [("192.168.1.9", "local"), ("192.168.1.11", "local"), ("169.254.169.254", "metadata"), ("2600:1f18:aaaa:1::1", "local"), ("240.0.0.1", "reserved")] {
+    for (ip, class) in [
+        ("192.168.1.9", "local"),
+        ("192.168.1.11", "local"),
+        ("169.254.169.254", "metadata"),
+        ("2600:1f18:aaaa:1::1", "local"),
+        ("240.0.0.1", "reserved"),
+    ] {
         for proto in ["tcp", "udp"] {
             let row = find(&rows, |row| row["dst_ip"] == ip && row["proto"] == proto);
-            assert_eq!((&row["verdict"], &row["dst_class"]), (&"refuse".into(), &class.into()), "{row}");
+            assert_eq!(
+                (&row["verdict"], &row["dst_class"]),
+                (&"refuse".into(), &class.into()),
+                "{row}"
+            );
         }
     }
     let seen = world.witness().unwrap();
@@ -100,16 +155,36 @@ fn a_name_outside_reach_does_not_exist_and_is_never_asked_upstream() {
     let (world, _daemons) = world(1);
     let script = "getent ahosts neighbour.example; echo rc=$?; getent ahosts 0123456789abcdef.shop.example; echo rc=$?; \
                   getent ahosts shop.example | head -1; dig +tcp +short neighbour.example @9.9.9.9; dig +noall +comments txt other.example";
-    let output = boxed(&world, "n1", &["-q", "--name", "yard", "--reach", "shop.example"], script).ok();
+    let output = boxed(
+        &world,
+        "n1",
+        &["-q", "--name", "yard", "--reach", "shop.example"],
+        script,
+    )
+    .ok();
     assert_eq!(output.stdout.matches("rc=2").count(), 2, "{output}");
     assert!(output.stdout.contains(&at::WEB_V4.to_string()), "{output}");
-    assert!(output.stdout.contains("NXDOMAIN") && output.stdout.contains("outside this box's reach"), "{output}");
-    let asked: Vec<String> = world.dns_log().unwrap().into_iter().map(|asked| asked.name).collect();
+    assert!(
+        output.stdout.contains("NXDOMAIN") && output.stdout.contains("outside this box's reach"),
+        "{output}"
+    );
+    let asked: Vec<String> = world
+        .dns_log()
+        .unwrap()
+        .into_iter()
+        .map(|asked| asked.name)
+        .collect();
     assert!(asked.iter().all(|name| name == "shop.example"), "{asked:?}");
-    assert!(!asked.is_empty(), "the control: the name in reach was asked");
+    assert!(
+        !asked.is_empty(),
+        "the control: the name in reach was asked"
+    );
     let rows = flows(&world, "n1", "yard");
     let refused = find(&rows, |row| row["dst_host"] == "neighbour.example");
-    assert_eq!((&refused["kind"], &refused["reason"]), (&"refused".into(), &"name outside reach".into()));
+    assert_eq!(
+        (&refused["kind"], &refused["reason"]),
+        (&"refused".into(), &"name outside reach".into())
+    );
 }
 
 #[test]
@@ -120,9 +195,17 @@ fn a_public_name_that_answers_a_local_address_opens_nothing() {
     let output = boxed(&world, "n1", &["-q", "--name", "yard"], script).ok();
     assert!(!output.stdout.contains("reached"), "{output}");
     let rows = flows(&world, "n1", "yard");
-    let withheld = rows.iter().filter(|row| row["reason"] == "answer withheld").count();
+    let withheld = rows
+        .iter()
+        .filter(|row| row["reason"] == "answer withheld")
+        .count();
     assert!(withheld >= 4, "{rows:#?}");
-    let printer = world.witness().unwrap().into_iter().filter(|seen| seen.dst.ip() == at::PRINTER_V4).count();
+    let printer = world
+        .witness()
+        .unwrap()
+        .into_iter()
+        .filter(|seen| seen.dst.ip() == at::PRINTER_V4)
+        .count();
     assert_eq!(printer, 0);
 }
 
@@ -133,7 +216,11 @@ fn each_word_of_reach_grants_what_it_names_and_no_more() {
         let script = "t() { curl -sS -m 5 -o /dev/null $1 2>/dev/null && printf '%s ' $2; }; \
                       t http://93.184.216.34/ public; t http://192.168.1.9/ printer; t http://192.168.1.9:631/ ipp; \
                       t http://shop.example/ shop; true";
-        boxed(&world, "n1", &["-q", "--reach", reach], script).ok().stdout.trim().to_owned()
+        boxed(&world, "n1", &["-q", "--reach", reach], script)
+            .ok()
+            .stdout
+            .trim()
+            .to_owned()
     };
     assert_eq!(try_all("nothing"), "");
     assert_eq!(try_all("internet"), "public shop");
@@ -153,7 +240,10 @@ fn each_word_of_reach_grants_what_it_names_and_no_more() {
 fn followers_see_entries_as_they_are_written() {
     let (world, _daemons) = world(1);
     let script = "echo up; read go; curl -sS -o /dev/null http://shop.example/; read stop";
-    let mut running = world.start("n1", &["run", "-q", "--name", "yard", "--", "sh", "-c", script]);
+    let mut running = world.start(
+        "n1",
+        &["run", "-q", "--name", "yard", "--", "sh", "-c", script],
+    );
     running.wait_line(LIMIT, |line| line.trim() == "up");
     let follower = world.start("n1", &["flows", "yard", "--follow", "--json"]);
     let _history = row_of(&follower, |row| row["kind"] == "started");
@@ -171,36 +261,74 @@ fn followers_see_entries_as_they_are_written() {
 fn a_stopped_box_has_its_flows_reset_and_its_end_entered() {
     let (world, _daemons) = world(1);
     let script = "python3 -c \"import socket,time; s=socket.create_connection(('93.184.216.34', 7)); s.send(b'x'); s.recv(1); print('up', flush=True); time.sleep(600)\"";
-    let running = world.start("n1", &["run", "-q", "--name", "yard", "--", "sh", "-c", script]);
+    let running = world.start(
+        "n1",
+        &["run", "-q", "--name", "yard", "--", "sh", "-c", script],
+    );
     running.wait_line(LIMIT, |line| line.trim() == "up");
     let stopped = world.run("n1", &["stop", "yard", "--json"]).ok().json();
-    assert_eq!((&stopped[0]["flows_reset"], &stopped[0]["processes_left"]), (&1.into(), &0.into()), "{stopped:?}");
+    assert_eq!(
+        (&stopped[0]["flows_reset"], &stopped[0]["processes_left"]),
+        (&1.into(), &0.into()),
+        "{stopped:?}"
+    );
     assert_eq!(running.finish(LIMIT).code, Some(121));
     let rows = flows(&world, "n1", "yard");
-    assert_eq!(find(&rows, |row| row["kind"] == "flow")["end"], "box stopped");
+    assert_eq!(
+        find(&rows, |row| row["kind"] == "flow")["end"],
+        "box stopped"
+    );
     assert_eq!(rows.last().unwrap()["end"], "stopped here");
-    assert_eq!(world.run("n1", &["stop", "yard", "--json"]).ok().json()[0]["state"], "already over");
+    assert_eq!(
+        world.run("n1", &["stop", "yard", "--json"]).ok().json()[0]["state"],
+        "already over"
+    );
     let tcp = |kind: SeenKind| kind == SeenKind::TcpSyn;
-    assert!(world.witness().unwrap().iter().any(|seen| tcp(seen.kind) && seen.dst.port() == 7));
+    assert!(
+        world
+            .witness()
+            .unwrap()
+            .iter()
+            .any(|seen| tcp(seen.kind) && seen.dst.port() == 7)
+    );
 }
 
 #[test]
 fn nothing_at_rest_is_readable() {
     let (world, daemons) = world(1);
-    let output = boxed(&world, "n1", &["-q", "--name", "confidential-name"], "curl -sS -o /dev/null http://shop.example/").ok();
+    let output = boxed(
+        &world,
+        "n1",
+        &["-q", "--name", "confidential-name"],
+        "curl -sS -o /dev/null http://shop.example/",
+    )
+    .ok();
     drop(output);
     drop(daemons);
     assert!(wait_until(LIMIT, || world.pids("n1", "bailey").is_empty()));
     let state = world.node("n1").unwrap().dir().join("state/bailey");
-    for file in std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path()) {
-        if file.file_name().unwrap().to_string_lossy().starts_with("store.db") {
+    for file in std::fs::read_dir(&state)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+    {
+        if file
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with("store.db")
+        {
             let bytes = std::fs::read(&file).unwrap();
             for word in ["shop.example", "confidential-name", "curl"] {
-                let found = bytes.windows(word.len()).any(|window| window == word.as_bytes());
+                let found = bytes
+                    .windows(word.len())
+                    .any(|window| window == word.as_bytes());
                 assert!(!found, "{word} stands in {}", file.display());
             }
         }
     }
     let key = std::fs::metadata(state.join("device.key")).unwrap();
-    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&key.permissions()) & 0o777, 0o600);
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&key.permissions()) & 0o777,
+        0o600
+    );
 }

@@ -13,15 +13,28 @@ fn the_childs_own_exit_code_passes_through() {
     let world = TestWorld::new(1);
     assert_eq!(boxed(&world, "n1", &["-q"], "exit 7").code, Some(7));
     assert_eq!(boxed(&world, "n1", &["-q"], "kill -9 $$").code, Some(137));
-    assert_eq!(world.run("n1", &["run", "-q", "--", "/no/such"]).code, Some(127));
-    assert_eq!(world.run("n1", &["run", "-q", "--", "/etc/passwd"]).code, Some(126));
+    assert_eq!(
+        world.run("n1", &["run", "-q", "--", "/no/such"]).code,
+        Some(127)
+    );
+    assert_eq!(
+        world.run("n1", &["run", "-q", "--", "/etc/passwd"]).code,
+        Some(126)
+    );
 }
 
 #[test]
 fn bytes_pass_through_in_all_three_streams() {
     let world = TestWorld::new(1);
     let mut command = world.bailey("n1");
-    command.args(["run", "-q", "--", "sh", "-c", "tr a-z A-Z; echo to-stderr >&2"]);
+    command.args([
+        "run",
+        "-q",
+        "--",
+        "sh",
+        "-c",
+        "tr a-z A-Z; echo to-stderr >&2",
+    ]);
     let mut running = bailey_tests::Running::start(&mut command);
     let mut stdin = running.take_stdin().unwrap();
     let text = "all of it\n".repeat(100_000);
@@ -29,14 +42,20 @@ fn bytes_pass_through_in_all_three_streams() {
     let writer = std::thread::spawn(move || stdin.write_all(sent.as_bytes()).unwrap());
     let output = running.finish(LIMIT).ok();
     writer.join().unwrap();
-    assert!(output.stdout == text.to_uppercase(), "{} bytes came", output.stdout.len());
+    assert!(
+        output.stdout == text.to_uppercase(),
+        "{} bytes came",
+        output.stdout.len()
+    );
     assert_eq!(output.stderr, "to-stderr\n");
 }
 
 #[test]
 fn the_confinement_stands_before_the_first_instruction() {
     let world = TestWorld::new(1);
-    let status = boxed(&world, "n1", &["-q"], "cat /proc/self/status").ok().stdout;
+    let status = boxed(&world, "n1", &["-q"], "cat /proc/self/status")
+        .ok()
+        .stdout;
     let value = |key: &str| {
         let line = status.lines().find(|line| line.starts_with(key)).unwrap();
         line.rsplit('\t').next().unwrap().to_owned()
@@ -44,7 +63,10 @@ fn the_confinement_stands_before_the_first_instruction() {
     for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
         assert_eq!(value(set), "0000000000000000", "{set}");
     }
-    assert_eq!((value("Seccomp:"), value("NoNewPrivs:")), ("2".to_owned(), "1".to_owned()));
+    assert_eq!(
+        (value("Seccomp:"), value("NoNewPrivs:")),
+        ("2".to_owned(), "1".to_owned())
+    );
 }
 
 #[test]
@@ -74,24 +96,38 @@ fn a_box_sees_nothing_of_the_node() {
         paths.join(" ")
     );
     let mut command = world.bailey("n1");
-    command.env("SECRET_OF_THE_CALLER", "1").args(["run", "-q", "--", "sh", "-c", &script]);
+    command
+        .env("SECRET_OF_THE_CALLER", "1")
+        .args(["run", "-q", "--", "sh", "-c", &script]);
     let seen = bailey_tests::run(&mut command).ok().stdout;
     assert!(!seen.contains("SEEN") && !seen.contains("SECRET"), "{seen}");
     assert!(!seen.contains("/proc/1/environ"), "{seen}");
-    let names: Vec<&str> =
-        seen.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+    let names: Vec<&str> = seen
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, _)| name)
+        .collect();
     for name in names {
-        assert!(["PATH", "HOME", "LANG", "PWD", "OLDPWD", "SHLVL", "_"].contains(&name), "{name}");
+        assert!(
+            ["PATH", "HOME", "LANG", "PWD", "OLDPWD", "SHLVL", "_"].contains(&name),
+            "{name}"
+        );
     }
     // 0, 1, 2 and the folder that `ls` itself opened.
-    let fds = seen.lines().filter(|line| line.parse::<u8>().is_ok_and(|fd| fd < 64)).count();
+    let fds = seen
+        .lines()
+        .filter(|line| line.parse::<u8>().is_ok_and(|fd| fd < 64))
+        .count();
     assert!(fds <= 5, "{seen}");
 }
 
 #[test]
 fn only_what_is_granted_is_there_and_only_as_granted() {
     let world = TestWorld::new(1);
-    let setup = world.sh("n1", "mkdir -p ro rw; echo in-ro > ro/file; echo in-rw > rw/file; echo out > out");
+    let setup = world.sh(
+        "n1",
+        "mkdir -p ro rw; echo in-ro > ro/file; echo in-rw > rw/file; echo out > out",
+    );
     let _made = setup.ok();
     let home = world.node("n1").unwrap().home().display().to_string();
     let (ro, rw) = (format!("{home}/ro"), format!("{home}/rw:rw"));
@@ -100,32 +136,67 @@ fn only_what_is_granted_is_there_and_only_as_granted() {
          echo x > {home}/ro/new; echo changed > {home}/rw/file; echo mine > ~/kept; \
          echo x > /usr/x; id -u; cat ~/kept"
     );
-    let output = boxed(&world, "n1", &["-q", "--name", "yard", "--grant", &ro, "--grant", &rw], &script);
+    let output = boxed(
+        &world,
+        "n1",
+        &["-q", "--name", "yard", "--grant", &ro, "--grant", &rw],
+        &script,
+    );
     let output = output.ok();
     assert!(output.stdout.starts_with("in-ro\nin-rw\n"), "{output}");
-    assert!(output.stderr.contains("out: No such file") || output.stderr.contains("out: Permission"), "{output}");
-    assert_eq!(output.stderr.matches("Read-only file system").count(), 2, "{output}");
-    assert_eq!(world.sh("n1", "cat rw/file; ls ro").ok().stdout, "changed\nfile\n");
+    assert!(
+        output.stderr.contains("out: No such file") || output.stderr.contains("out: Permission"),
+        "{output}"
+    );
+    assert_eq!(
+        output.stderr.matches("Read-only file system").count(),
+        2,
+        "{output}"
+    );
+    assert_eq!(
+        world.sh("n1", "cat rw/file; ls ro").ok().stdout,
+        "changed\nfile\n"
+    );
     // The own folder is kept by the box's name, and belongs to it alone.
-    assert_eq!(boxed(&world, "n1", &["-q", "--name", "yard"], "cat ~/kept").ok().stdout, "mine\n");
-    assert_ne!(boxed(&world, "n1", &["-q", "--name", "keep"], "cat ~/kept").code, Some(0));
+    assert_eq!(
+        boxed(&world, "n1", &["-q", "--name", "yard"], "cat ~/kept")
+            .ok()
+            .stdout,
+        "mine\n"
+    );
+    assert_ne!(
+        boxed(&world, "n1", &["-q", "--name", "keep"], "cat ~/kept").code,
+        Some(0)
+    );
     assert_ne!(boxed(&world, "n1", &["-q"], "cat ~/kept").code, Some(0));
 }
 
 #[test]
 fn here_grants_the_current_folder_and_starts_in_it() {
     let world = TestWorld::new(1);
-    let _made = world.sh("n1", "mkdir -p project; echo hello > project/file").ok();
+    let _made = world
+        .sh("n1", "mkdir -p project; echo hello > project/file")
+        .ok();
     let home = world.node("n1").unwrap().home();
     let run = |args: &[&str], script: &str| {
         let mut command = world.bailey("n1");
-        command.arg("run").arg("-q").args(args).args(["--", "sh", "-c", script]);
+        command
+            .arg("run")
+            .arg("-q")
+            .args(args)
+            .args(["--", "sh", "-c", script]);
         command.current_dir(home.join("project"));
         bailey_tests::run(&mut command)
     };
-    assert_eq!(run(&["--here"], "cat file; echo more >> file").ok().stdout, "hello\n");
+    assert_eq!(
+        run(&["--here"], "cat file; echo more >> file").ok().stdout,
+        "hello\n"
+    );
     let output = run(&["--here=ro"], "cat file; echo x >> file");
-    assert!(output.stdout.contains("more") && output.code != Some(0), "{output}");
+    assert!(
+        output.stdout.contains("more") && output.code != Some(0),
+        "{output}"
+    );
     assert_ne!(run(&[], "cat file").code, Some(0));
 }
 
@@ -134,9 +205,21 @@ fn a_variable_is_passed_only_when_asked_for() {
     let world = TestWorld::new(1);
     let mut command = world.bailey("n1");
     command.env("TOKEN", "t").env("OTHER", "o");
-    command.args(["run", "-q", "--env", "TOKEN", "--env", "MODE=fast", "--", "env"]);
+    command.args([
+        "run",
+        "-q",
+        "--env",
+        "TOKEN",
+        "--env",
+        "MODE=fast",
+        "--",
+        "env",
+    ]);
     let output = bailey_tests::run(&mut command).ok().stdout;
-    assert!(output.contains("TOKEN=t\n") && output.contains("MODE=fast\n"), "{output}");
+    assert!(
+        output.contains("TOKEN=t\n") && output.contains("MODE=fast\n"),
+        "{output}"
+    );
     assert!(!output.contains("OTHER"), "{output}");
 }
 
@@ -161,7 +244,8 @@ fn what_must_never_be_granted_is_refused_with_the_reason() {
 #[test]
 fn a_terminal_works_and_ctrl_c_reaches_the_command() {
     let world = TestWorld::new(1);
-    let script = "trap 'echo caught; exit 5' INT; tty; stty size; echo ready; while :; do sleep 0.05; done";
+    let script =
+        "trap 'echo caught; exit 5' INT; tty; stty size; echo ready; while :; do sleep 0.05; done";
     let command = |program: &std::ffi::OsStr| world.node("n1").unwrap().command(program);
     let bailey = bailey_tests::binaries().join("bailey");
     let mut terminal = Terminal::start(command, &bailey, &["run", "--", "sh", "-c", script]);
@@ -181,20 +265,45 @@ fn a_signal_to_the_command_line_reaches_the_command() {
     running.wait_line(LIMIT, |line| line.trim() == "ready");
     running.signal(Signal::SIGTERM);
     let output = running.finish(LIMIT);
-    assert_eq!((output.code, output.stdout.as_str()), (Some(3), "ready\ngot it\n"), "{output}");
+    assert_eq!(
+        (output.code, output.stdout.as_str()),
+        (Some(3), "ready\ngot it\n"),
+        "{output}"
+    );
 }
 
 #[test]
 fn a_box_goes_with_the_terminal_that_it_belongs_to() {
     let world = TestWorld::new(1);
     let _daemon = daemon(&world, "n1");
-    let running = world.start("n1", &["run", "-q", "--name", "yard", "--", "sh", "-c", "echo up; sleep 600"]);
+    let running = world.start(
+        "n1",
+        &[
+            "run",
+            "-q",
+            "--name",
+            "yard",
+            "--",
+            "sh",
+            "-c",
+            "echo up; sleep 600",
+        ],
+    );
     running.wait_line(LIMIT, |line| line.trim() == "up");
-    assert!(!is_clean(&world, "n1"), "the control: it is seen while it runs");
+    assert!(
+        !is_clean(&world, "n1"),
+        "the control: it is seen while it runs"
+    );
     drop(running);
-    assert!(wait_until(LIMIT, || is_clean(&world, "n1")), "something of the box is left");
+    assert!(
+        wait_until(LIMIT, || is_clean(&world, "n1")),
+        "something of the box is left"
+    );
     let boxes = world.run("n1", &["ps", "--json"]).ok().json();
-    assert_eq!((&boxes[0]["state"], &boxes[0]["end"]), (&"ended".into(), &"client gone".into()));
+    assert_eq!(
+        (&boxes[0]["state"], &boxes[0]["end"]),
+        (&"ended".into(), &"client gone".into())
+    );
 }
 
 #[test]
@@ -207,22 +316,45 @@ fn the_first_command_starts_the_node_the_second_meets_it_and_an_idle_one_leaves(
     assert_eq!(world.pids("n1", "bailey"), nodes, "the same node");
     let held = world.run("n1", &["node"]);
     assert_eq!(held.code, Some(125));
-    assert!(held.stderr.contains(&format!("process {}", nodes[0])), "{held}");
-    let left = wait_until(Duration::from_secs(20), || world.pids("n1", "bailey").is_empty());
+    assert!(
+        held.stderr.contains(&format!("process {}", nodes[0])),
+        "{held}"
+    );
+    let left = wait_until(Duration::from_secs(20), || {
+        world.pids("n1", "bailey").is_empty()
+    });
     assert!(left, "the idle node did not leave");
 }
 
 #[test]
 fn a_name_is_used_once_at_a_time() {
     let world = TestWorld::new(1);
-    let running = world.start("n1", &["run", "-q", "--name", "yard", "--", "sh", "-c", "echo up; sleep 600"]);
+    let running = world.start(
+        "n1",
+        &[
+            "run",
+            "-q",
+            "--name",
+            "yard",
+            "--",
+            "sh",
+            "-c",
+            "echo up; sleep 600",
+        ],
+    );
     running.wait_line(LIMIT, |line| line.trim() == "up");
     let second = world.run("n1", &["run", "--name", "yard", "--", "true"]);
     assert_eq!(second.code, Some(2));
     assert!(second.stderr.contains("runs already"), "{second}");
     let stopped = world.run("n1", &["stop", "yard", "--json"]).ok().json();
-    assert_eq!((&stopped[0]["state"], &stopped[0]["processes_left"]), (&"stopped".into(), &0.into()));
-    assert!(stopped[0]["processes_ended"].as_u64().unwrap() >= 2, "{stopped:?}");
+    assert_eq!(
+        (&stopped[0]["state"], &stopped[0]["processes_left"]),
+        (&"stopped".into(), &0.into())
+    );
+    assert!(
+        stopped[0]["processes_ended"].as_u64().unwrap() >= 2,
+        "{stopped:?}"
+    );
     assert_eq!(running.finish(LIMIT).code, Some(121));
     assert!(wait_until(LIMIT, || is_clean(&world, "n1")));
 }
@@ -230,11 +362,21 @@ fn a_name_is_used_once_at_a_time() {
 #[test]
 fn the_result_file_says_how_it_ended_and_follows_no_link() {
     let world = TestWorld::new(1);
-    let output = world.run("n1", &["run", "-q", "--result", "out.json", "--", "sh", "-c", "exit 3"]);
+    let output = world.run(
+        "n1",
+        &[
+            "run", "-q", "--result", "out.json", "--", "sh", "-c", "exit 3",
+        ],
+    );
     assert_eq!(output.code, Some(3));
     let result = world.sh("n1", "cat out.json").ok().json();
-    assert_eq!((&result[0]["exit"], &result[0]["processes_left"]), (&3.into(), &0.into()));
-    let _made = world.sh("n1", "echo precious > target; ln -s target link").ok();
+    assert_eq!(
+        (&result[0]["exit"], &result[0]["processes_left"]),
+        (&3.into(), &0.into())
+    );
+    let _made = world
+        .sh("n1", "echo precious > target; ln -s target link")
+        .ok();
     let refused = world.run("n1", &["run", "-q", "--result", "link", "--", "true"]);
     assert_eq!(refused.code, Some(2), "{refused}");
     assert_eq!(world.sh("n1", "cat target").ok().stdout, "precious\n");

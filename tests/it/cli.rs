@@ -11,13 +11,22 @@ fn bailey(words: &[&str]) -> bailey_tests::Output {
 #[test]
 fn the_help_is_the_reference() {
     let mut all = String::new();
-    for verb in ["", "run", "ps", "flows", "stop", "notices", "device", "node", "demo"] {
-        let words: Vec<&str> = verb.split(' ').filter(|word| !word.is_empty()).chain(["--help"]).collect();
+    for verb in [
+        "", "run", "ps", "flows", "stop", "notices", "device", "node", "demo",
+    ] {
+        let words: Vec<&str> = verb
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .chain(["--help"])
+            .collect();
         let output = bailey(&words).ok();
         all += &format!("## bailey {verb}\n\n{}\n", output.stdout);
     }
     for verb in ["add", "join", "list"] {
-        all += &format!("## bailey device {verb}\n\n{}\n", bailey(&["device", verb, "--help"]).ok().stdout);
+        all += &format!(
+            "## bailey device {verb}\n\n{}\n",
+            bailey(&["device", verb, "--help"]).ok().stdout
+        );
     }
     insta::assert_snapshot!(all);
 }

@@ -11,14 +11,20 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(15);
 /// A world whose nodes run a daemon each, named as the nodes are.
 pub(crate) fn world(nodes: u8) -> (TestWorld, Vec<Running>) {
     let world = TestWorld::new(nodes);
-    let daemons = (1..=nodes).map(|n| daemon(&world, &format!("n{n}"))).collect();
+    let daemons = (1..=nodes)
+        .map(|n| daemon(&world, &format!("n{n}")))
+        .collect();
     (world, daemons)
 }
 
 /// A node's daemon, up.
 pub(crate) fn daemon(world: &TestWorld, node: &str) -> Running {
     let daemon = world.start(node, &["node", "--device-name", node]);
-    let socket = world.node(node).unwrap().dir().join("run/bailey/control.sock");
+    let socket = world
+        .node(node)
+        .unwrap()
+        .dir()
+        .join("run/bailey/control.sock");
     let up = bailey_tests::wait_until(LIMIT, || {
         std::os::unix::net::UnixStream::connect(&socket).is_ok()
     });
@@ -31,11 +37,20 @@ pub(crate) fn pair(world: &TestWorld, host: &str, joiner: &str) {
     let add = world.start(host, &["device", "add", "--yes", "--json"]);
     let code = row_of(&add, |row| row["code"].is_string());
     let code = code["code"].as_str().unwrap().to_owned();
-    let joined = world.run(joiner, &["device", "join", &code, "--json"]).ok().json();
+    let joined = world
+        .run(joiner, &["device", "join", &code, "--json"])
+        .ok()
+        .json();
     let words = row_of(&add, |row| row["words"].is_string());
-    assert_eq!(joined[0]["words"], words["words"], "both screens show the same words");
+    assert_eq!(
+        joined[0]["words"], words["words"],
+        "both screens show the same words"
+    );
     let output = add.finish(LIMIT).ok();
-    assert_eq!(output.json().last().unwrap()["account"], joined[1]["account"]);
+    assert_eq!(
+        output.json().last().unwrap()["account"],
+        joined[1]["account"]
+    );
     let connected = bailey_tests::wait_until(LIMIT, || {
         let rows = world.run(host, &["device", "list", "--json"]).ok().json();
         rows.iter().any(|row| row["connected"] == true)
@@ -69,12 +84,17 @@ pub(crate) fn is_clean(world: &TestWorld, node: &str) -> bool {
     let node = world.node(node).unwrap();
     let processes = node.processes().unwrap();
     let named = |process: &bailey_world::NodeProcess, name: &str| {
-        process.command.first().is_some_and(|word| word.rsplit('/').next() == Some(name))
+        process
+            .command
+            .first()
+            .is_some_and(|word| word.rsplit('/').next() == Some(name))
     };
     let left = processes.iter().any(|process| {
         named(process, "bailey-fence") || named(process, "bailey-gate") || named(process, "sleep")
     });
-    let namespaces: std::collections::BTreeSet<_> =
-        processes.iter().map(|process| process.namespaces.clone()).collect();
+    let namespaces: std::collections::BTreeSet<_> = processes
+        .iter()
+        .map(|process| process.namespaces.clone())
+        .collect();
     !left && namespaces.len() <= 1
 }

@@ -7,7 +7,9 @@ use bailey_tests::{binaries, json_lines, run_within};
 #[test]
 fn the_demo_holds_in_every_line_within_a_minute() {
     let mut command = as_ordinary_user();
-    command.arg(binaries().join("bailey")).args(["demo", "--json"]);
+    command
+        .arg(binaries().join("bailey"))
+        .args(["demo", "--json"]);
     let started = Instant::now();
     let output = run_within(Duration::from_secs(60), &mut command).ok();
     assert!(started.elapsed() < Duration::from_secs(60));
@@ -25,7 +27,15 @@ fn as_ordinary_user() -> std::process::Command {
         return std::process::Command::new("env");
     }
     let mut command = std::process::Command::new("setpriv");
-    command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "env", "-i"]);
+    command.args([
+        "--reuid",
+        &uid,
+        "--regid",
+        &uid,
+        "--clear-groups",
+        "env",
+        "-i",
+    ]);
     command.arg("PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
     command
 }

@@ -35,13 +35,20 @@ fn no_kill_loses_an_entry_or_leaves_a_process() {
     let mut killed = 0;
     for round in 0..ROUNDS {
         let victim = ["bailey", "bailey-gate", "bailey-fence"][(round % 3) as usize];
-        let dialler = world.start("n1", &["run", "-q", "--name", "yard", "--", "sh", "-c", DIALLER]);
+        let dialler = world.start(
+            "n1",
+            &["run", "-q", "--name", "yard", "--", "sh", "-c", DIALLER],
+        );
         // From before the first step of the start to well into the dials.
         std::thread::sleep(Duration::from_millis(random(120)));
         killed += kill(&world, victim, &dialler);
         drop(dialler);
         let clean = wait_until(LIMIT, || is_clean(&world, "n1"));
-        assert!(clean, "round {round}: {victim} was killed and something is left: {:?}", world.node("n1").unwrap().processes());
+        assert!(
+            clean,
+            "round {round}: {victim} was killed and something is left: {:?}",
+            world.node("n1").unwrap().processes()
+        );
     }
     assert!(killed >= 100, "only {killed} processes were killed");
     every_dial_has_its_entry(&world);
@@ -49,7 +56,9 @@ fn no_kill_loses_an_entry_or_leaves_a_process() {
 
 /// Kills the node (not the command line), or a box's programs.
 fn kill(world: &TestWorld, victim: &str, _dialler: &Running) -> u32 {
-    let found = wait_until(Duration::from_secs(2), || !victims(world, victim).is_empty());
+    let found = wait_until(Duration::from_secs(2), || {
+        !victims(world, victim).is_empty()
+    });
     if !found {
         return 0;
     }
@@ -61,10 +70,16 @@ fn kill(world: &TestWorld, victim: &str, _dialler: &Running) -> u32 {
 fn victims(world: &TestWorld, victim: &str) -> Vec<u32> {
     let processes = world.node("n1").unwrap().processes().unwrap();
     let is_victim = |command: &[String]| {
-        let named = command.first().is_some_and(|word| word.rsplit('/').next() == Some(victim));
+        let named = command
+            .first()
+            .is_some_and(|word| word.rsplit('/').next() == Some(victim));
         named && (victim != "bailey" || command.get(1).is_some_and(|word| word == "node"))
     };
-    processes.into_iter().filter(|process| is_victim(&process.command)).map(|process| process.pid).collect()
+    processes
+        .into_iter()
+        .filter(|process| is_victim(&process.command))
+        .map(|process| process.pid)
+        .collect()
 }
 
 /// What the witness on the wire saw stands in the audit. A dial whose flow's
@@ -78,15 +93,31 @@ fn every_dial_has_its_entry(world: &TestWorld) {
         .map(|seen| seen.src)
         .collect();
     let ports: std::collections::BTreeSet<SocketAddr> = seen.iter().copied().collect();
-    assert!(ports.len() > 100, "the control: dials were seen ({})", ports.len());
+    assert!(
+        ports.len() > 100,
+        "the control: dials were seen ({})",
+        ports.len()
+    );
     let rows = world.run("n1", &["flows", "yard", "--json"]).ok().json();
     let opened = rows.iter().filter(|row| row["kind"] == "flow").count();
     let dialled = ports.len();
-    assert!(opened >= dialled, "{dialled} dials left the machine, {opened} entries stand");
+    assert!(
+        opened >= dialled,
+        "{dialled} dials left the machine, {opened} entries stand"
+    );
     let numbers: Vec<u64> = rows.iter().filter_map(|row| row["no"].as_u64()).collect();
     assert!(numbers.is_sorted(), "entries are in order");
-    let known = |port: u16| rows.iter().any(|row| row["outer_src_port"] == u64::from(port));
+    let known = |port: u16| {
+        rows.iter()
+            .any(|row| row["outer_src_port"] == u64::from(port))
+    };
     let named = ports.iter().filter(|addr| known(addr.port())).count();
-    let open = rows.iter().filter(|row| row["kind"] == "flow" && row["outer_src_port"] == Value::Null).count();
-    assert!(named + open >= dialled, "{named} dials are named by an end, {open} entries have none, {dialled} dials");
+    let open = rows
+        .iter()
+        .filter(|row| row["kind"] == "flow" && row["outer_src_port"] == Value::Null)
+        .count();
+    assert!(
+        named + open >= dialled,
+        "{named} dials are named by an end, {open} entries have none, {dialled} dials"
+    );
 }

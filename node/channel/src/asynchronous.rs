@@ -256,7 +256,10 @@ mod tests {
         let mut right = AsyncChannel::new(right).unwrap();
         let reader = tokio::spawn(async move {
             for _ in 0..100 {
-                assert_eq!(right.receive::<Vec<u8>>().await.unwrap().value.len(), 50_000);
+                assert_eq!(
+                    right.receive::<Vec<u8>>().await.unwrap().value.len(),
+                    50_000
+                );
             }
         });
         let mut queued = 0;

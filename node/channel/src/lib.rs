@@ -227,11 +227,12 @@ mod tests {
     }
 
     fn tempfile() -> std::fs::File {
-        let path =
-            std::env::temp_dir().join(format!("bailey-channel-{}-{:p}", std::process::id(), &0));
+        static LAST: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let no = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("bailey-channel-{}-{no}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let file = std::fs::File::options()
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .read(true)
             .write(true)
             .open(&path)

@@ -36,7 +36,11 @@ const CAREFUL: &str = "curl -sS -o /dev/null -m 5 -w '%{http_code}\\n' http://sh
 
 /// Runs the demo.
 pub(super) fn demo(as_json: bool) -> Result<u8, Failure> {
-    let mut demo = Demo { as_json, failed: 0, started: Instant::now() };
+    let mut demo = Demo {
+        as_json,
+        failed: 0,
+        started: Instant::now(),
+    };
     demo.play()?;
     demo.end()
 }
@@ -77,33 +81,66 @@ impl Demo {
         let theirs = join.find(|row| row["words"].is_string())?;
         let same = ours["words"] == theirs["words"];
         let words = ours["words"].as_str().unwrap_or_default().to_owned();
-        self.check(same, &format!("The phone joins the laptop's account; both screens show: {words}"))?;
+        self.check(
+            same,
+            &format!("The phone joins the laptop's account; both screens show: {words}"),
+        )?;
         let joined = |row: &Value| row["state"] == "joined";
-        let accounts = (add.find(joined)?["account"].clone(), join.find(joined)?["account"].clone());
+        let accounts = (
+            add.find(joined)?["account"].clone(),
+            join.find(joined)?["account"].clone(),
+        );
         self.check(accounts.0 == accounts.1, "Both are in one account.")
     }
 
     fn careful(&mut self, laptop: &Device<'_>, world: &World) -> Result<(), Failure> {
-        let args = ["run", "-q", "--name", "careful", "--reach", "shop.example:80", "--", "sh", "-c", CAREFUL];
-        let output = laptop.command(&args).output().map_err(|error| Failure::host(error.to_string()))?;
+        let args = [
+            "run",
+            "-q",
+            "--name",
+            "careful",
+            "--reach",
+            "shop.example:80",
+            "--",
+            "sh",
+            "-c",
+            CAREFUL,
+        ];
+        let output = laptop
+            .command(&args)
+            .output()
+            .map_err(|error| Failure::host(error.to_string()))?;
         let stdout = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        self.check(stdout == "200", "A box that may reach shop.example:80 only fetches from it.")?;
+        self.check(
+            stdout == "200",
+            "A box that may reach shop.example:80 only fetches from it.",
+        )?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         self.check(
             stderr.contains("neighbour.example"),
             "It asks for neighbour.example: no such name for it, at once.",
         )?;
-        let asked = world.dns_log().map_err(|error| Failure::host(error.to_string()))?;
+        let asked = world
+            .dns_log()
+            .map_err(|error| Failure::host(error.to_string()))?;
         let leaked = asked.iter().any(|asked| asked.name.contains("neighbour"));
         let shop = asked.iter().any(|asked| asked.name == "shop.example");
-        self.check(shop && !leaked, "The world's name server was asked for shop.example, never for the other.")
+        self.check(
+            shop && !leaked,
+            "The world's name server was asked for shop.example, never for the other.",
+        )
     }
 
     fn stranger<'a>(&mut self, laptop: &Device<'a>) -> Result<Lines, Failure> {
-        let args = ["run", "--name", "stranger", "--reach", "internet", "--", "sh", "-c", STRANGER];
+        let args = [
+            "run", "--name", "stranger", "--reach", "internet", "--", "sh", "-c", STRANGER,
+        ];
         let mut stranger = Lines::start(laptop.command(&args))?;
         let first = stranger.line()?;
-        self.check(first.trim() == "200", "A stranger's program in a box with `internet` only fetches a page: allowed.")?;
+        self.check(
+            first.trim() == "200",
+            "A stranger's program in a box with `internet` only fetches a page: allowed.",
+        )?;
         Ok(stranger)
     }
 
@@ -111,17 +148,30 @@ impl Demo {
         let notice = notices.find(|row| row["box"] == "stranger")?;
         let seen = now_ms();
         let flows = laptop.rows(&["flows", "stranger", "--json"])?;
-        let refused = flows.iter().find(|row| row["kind"] == "refused" && row["dst_ip"] == at::PRINTER_V4.to_string());
-        self.check(refused.is_some(), "It tries the printer at 192.168.1.9: refused at once, and written down.")?;
-        let refused_at = refused.and_then(|row| row["ts"].as_str()).and_then(parse_ms).unwrap_or(0);
+        let refused = flows
+            .iter()
+            .find(|row| row["kind"] == "refused" && row["dst_ip"] == at::PRINTER_V4.to_string());
+        self.check(
+            refused.is_some(),
+            "It tries the printer at 192.168.1.9: refused at once, and written down.",
+        )?;
+        let refused_at = refused
+            .and_then(|row| row["ts"].as_str())
+            .and_then(parse_ms)
+            .unwrap_or(0);
         let took = Duration::from_millis(seen.saturating_sub(refused_at));
         let text = notice["text"].as_str().unwrap_or_default().to_owned();
         let evidence = notice["entries"].as_array().is_some_and(|entries| {
-            entries.iter().any(|entry| entry["dst_ip"] == at::PRINTER_V4.to_string())
+            entries
+                .iter()
+                .any(|entry| entry["dst_ip"] == at::PRINTER_V4.to_string())
         });
         self.check(
             evidence && took < PROMPT,
-            &format!("{} ms later the phone shows it, with the entry: stranger {text}", took.as_millis()),
+            &format!(
+                "{} ms later the phone shows it, with the entry: stranger {text}",
+                took.as_millis()
+            ),
         )
     }
 
@@ -134,10 +184,16 @@ impl Demo {
         let ended = row["processes_ended"].as_u64().unwrap_or(0);
         self.check(
             stopped && ended > 0 && took < PROMPT,
-            &format!("One press there: {ended} processes ended, 0 left, receipt after {} ms.", took.as_millis()),
+            &format!(
+                "One press there: {ended} processes ended, 0 left, receipt after {} ms.",
+                took.as_millis()
+            ),
         )?;
         let code = stranger.wait()?;
-        self.check(code == Some(121), "The laptop's own command ends with 121: stopped by a person.")
+        self.check(
+            code == Some(121),
+            "The laptop's own command ends with 121: stopped by a person.",
+        )
     }
 
     fn audits(&mut self, laptop: &Device<'_>, phone: &Device<'_>) -> Result<(), Failure> {
@@ -153,15 +209,21 @@ impl Demo {
             };
             self.check(
                 !ours.is_empty() && ours == theirs,
-                &format!("The audit of {name} reads the same on both: {} rows.", ours.len()),
+                &format!(
+                    "The audit of {name} reads the same on both: {} rows.",
+                    ours.len()
+                ),
             )?;
         }
         Ok(())
     }
 
     fn witness(&mut self, world: &World) -> Result<(), Failure> {
-        let seen = world.witness().map_err(|error| Failure::host(error.to_string()))?;
-        let to = |address: std::net::IpAddr| seen.iter().filter(|seen| seen.dst.ip() == address).count();
+        let seen = world
+            .witness()
+            .map_err(|error| Failure::host(error.to_string()))?;
+        let to =
+            |address: std::net::IpAddr| seen.iter().filter(|seen| seen.dst.ip() == address).count();
         let (shop, printer) = (to(at::WEB_V4.into()), to(at::PRINTER_V4.into()));
         self.check(
             shop > 0 && printer == 0,
@@ -170,7 +232,11 @@ impl Demo {
     }
 
     fn say(&self, text: &str) -> Result<(), Failure> {
-        if self.as_json { out::json(&json!({"v": 1, "say": text})) } else { out::line(&format!("  {text}")) }
+        if self.as_json {
+            out::json(&json!({"v": 1, "say": text}))
+        } else {
+            out::line(&format!("  {text}"))
+        }
     }
 
     fn check(&mut self, held: bool, text: &str) -> Result<(), Failure> {
@@ -186,7 +252,9 @@ impl Demo {
         if self.as_json {
             out::json(&json!({"v": 1, "failed": self.failed, "seconds": seconds}))?;
         } else if self.failed == 0 {
-            out::line(&format!("All of it held, in {seconds:.1} s. Your own first box: bailey run -- bash"))?;
+            out::line(&format!(
+                "All of it held, in {seconds:.1} s. Your own first box: bailey run -- bash"
+            ))?;
         } else {
             out::line(&format!("{} of it did not hold.", self.failed))?;
         }
@@ -202,12 +270,28 @@ struct Device<'a> {
 }
 
 impl<'a> Device<'a> {
-    fn start(world: &'a World, node: &str, name: &str, own: &std::path::Path) -> Result<Self, Failure> {
-        let node = world.node(node).map_err(|error| Failure::host(error.to_string()))?;
+    fn start(
+        world: &'a World,
+        node: &str,
+        name: &str,
+        own: &std::path::Path,
+    ) -> Result<Self, Failure> {
+        let node = world
+            .node(node)
+            .map_err(|error| Failure::host(error.to_string()))?;
         let mut daemon = node.command(own);
-        daemon.args(["node", "--device-name", name]).stdin(Stdio::null()).stdout(Stdio::null());
-        let daemon = daemon.spawn().map_err(|error| Failure::host(format!("node: {error}")))?;
-        Ok(Self { node, program: own.to_owned(), _daemon: Ended(daemon) })
+        daemon
+            .args(["node", "--device-name", name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let daemon = daemon
+            .spawn()
+            .map_err(|error| Failure::host(format!("node: {error}")))?;
+        Ok(Self {
+            node,
+            program: own.to_owned(),
+            _daemon: Ended(daemon),
+        })
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -221,9 +305,15 @@ impl<'a> Device<'a> {
     }
 
     fn rows(&self, args: &[&str]) -> Result<Vec<Value>, Failure> {
-        let output = self.command(args).output().map_err(|error| Failure::host(error.to_string()))?;
+        let output = self
+            .command(args)
+            .output()
+            .map_err(|error| Failure::host(error.to_string()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+        Ok(text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect())
     }
 }
 
@@ -254,11 +344,16 @@ impl Lines {
         let stdout = child.stdout.take();
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || read_lines(stdout, &sender));
-        Ok(Self { child: Ended(child), lines })
+        Ok(Self {
+            child: Ended(child),
+            lines,
+        })
     }
 
     fn line(&mut self) -> Result<String, Failure> {
-        self.lines.recv_timeout(LIMIT).map_err(|_| Failure::host("the demo waited too long for a line"))
+        self.lines
+            .recv_timeout(LIMIT)
+            .map_err(|_| Failure::host("the demo waited too long for a line"))
     }
 
     fn find(&mut self, wanted: impl Fn(&Value) -> bool) -> Result<Value, Failure> {
@@ -276,7 +371,11 @@ impl Lines {
     fn wait(&mut self) -> Result<Option<i32>, Failure> {
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
-            let status = self.child.0.try_wait().map_err(|error| Failure::host(error.to_string()))?;
+            let status = self
+                .child
+                .0
+                .try_wait()
+                .map_err(|error| Failure::host(error.to_string()))?;
             if let Some(status) = status {
                 return Ok(status.code());
             }
@@ -304,9 +403,18 @@ fn now_ms() -> u64 {
 fn parse_ms(text: &str) -> Option<u64> {
     let time = text.split('T').nth(1)?.strip_suffix('Z')?;
     let mut parts = time.split([':', '.']).map(|part| part.parse::<u64>().ok());
-    let (hour, minute, second, milli) = (parts.next()??, parts.next()??, parts.next()??, parts.next()??);
+    let (hour, minute, second, milli) = (
+        parts.next()??,
+        parts.next()??,
+        parts.next()??,
+        parts.next()??,
+    );
     let of_day = ((hour * 60 + minute) * 60 + second) * 1000 + milli;
     let now = now_ms();
     let today = now - now % 86_400_000 + of_day;
-    Some(if today > now + 43_200_000 { today - 86_400_000 } else { today })
+    Some(if today > now + 43_200_000 {
+        today - 86_400_000
+    } else {
+        today
+    })
 }

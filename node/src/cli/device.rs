@@ -13,23 +13,34 @@ use crate::show;
 
 /// Lets another device join.
 pub(super) fn add(args: &DeviceAddArgs) -> Result<u8, Failure> {
-    let mut client = ask(&Ask::DeviceAdd { addrs: args.addrs.clone() })?;
+    let mut client = ask(&Ask::DeviceAdd {
+        addrs: args.addrs.clone(),
+    })?;
     loop {
         match client.receive()?.value {
             Tell::Code(code) if args.json => out::json(&json!({"v": 1, "code": code}))?,
             Tell::Code(code) => {
-                out::line(&format!("On the other device, within 5 minutes:\n\n    bailey device join {code}\n"))?;
+                out::line(&format!(
+                    "On the other device, within 5 minutes:\n\n    bailey device join {code}\n"
+                ))?;
             }
-            Tell::Words { words, name, device } => {
+            Tell::Words {
+                words,
+                name,
+                device,
+            } => {
                 let name = show::text(&name);
                 if args.json {
-                    out::json(&json!({"v": 1, "words": words, "name": name, "device": device.to_string()}))?;
+                    out::json(
+                        &json!({"v": 1, "words": words, "name": name, "device": device.to_string()}),
+                    )?;
                 } else {
                     out::line(&format!("{name} shows the words:  {words}"))?;
                 }
-                let same = args.yes || confirm(&format!(
-                    "Does {name} show the same? It will read the audit of every box and may stop them."
-                ))?;
+                let same = args.yes
+                    || confirm(&format!(
+                        "Does {name} show the same? It will read the audit of every box and may stop them."
+                    ))?;
                 client.send(&Ask::Answer(same), &[])?;
             }
             Tell::Joined { account, device } => return joined(&account, &device, args.json),
@@ -41,14 +52,25 @@ pub(super) fn add(args: &DeviceAddArgs) -> Result<u8, Failure> {
 
 /// Joins the account of another device.
 pub(super) fn join(args: &DeviceJoinArgs) -> Result<u8, Failure> {
-    let mut client = ask(&Ask::DeviceJoin { code: args.code.clone() })?;
+    let mut client = ask(&Ask::DeviceJoin {
+        code: args.code.clone(),
+    })?;
     loop {
         match client.receive()?.value {
-            Tell::Words { words, name, device } if args.json => {
-                out::json(&json!({"v": 1, "words": words, "name": name, "device": device.to_string()}))?;
+            Tell::Words {
+                words,
+                name,
+                device,
+            } if args.json => {
+                out::json(
+                    &json!({"v": 1, "words": words, "name": name, "device": device.to_string()}),
+                )?;
             }
             Tell::Words { words, name, .. } => {
-                out::line(&format!("{} must show the words:  {words}", show::text(&name)))?;
+                out::line(&format!(
+                    "{} must show the words:  {words}",
+                    show::text(&name)
+                ))?;
             }
             Tell::Joined { account, device } => return joined(&account, &device, args.json),
             Tell::Failed(failure) => return Err(failure),
@@ -68,7 +90,11 @@ pub(super) fn list(args: &JsonArgs) -> Result<u8, Failure> {
                 (false, false) => "away",
             };
             let id: String = row.id.chars().take(8).collect();
-            out::line(&format!("{:<20} {id}  {:<6} {state}", show::text(&row.name), row.role))
+            out::line(&format!(
+                "{:<20} {id}  {:<6} {state}",
+                show::text(&row.name),
+                row.role
+            ))
         }
         _ => Ok(()),
     })
@@ -98,7 +124,8 @@ fn joined(
 /// A question to a person; without a terminal the answer is no.
 fn confirm(question: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage("nobody can compare the words here").hint("--yes, if a script compares them"));
+        return Err(Failure::usage("nobody can compare the words here")
+            .hint("--yes, if a script compares them"));
     }
     let mut stderr = std::io::stderr();
     let _unwritable = write!(stderr, "{question} [y/N] ");

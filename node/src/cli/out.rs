@@ -14,7 +14,9 @@ use crate::show;
 /// When nobody reads any more.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|error| gone(&error))
+    writeln!(stdout, "{text}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| gone(&error))
 }
 
 /// An object of data, as one line of JSON.

@@ -22,7 +22,11 @@ pub(super) fn ps(args: &JsonArgs) -> Result<u8, Failure> {
 /// Lists a box's flows.
 pub(super) fn flows(args: &FlowsArgs) -> Result<u8, Failure> {
     let since_ms = args.since.as_deref().map(since).transpose()?;
-    let ask = Ask::Flows { target: args.target.clone(), since_ms, follow: args.follow };
+    let ask = Ask::Flows {
+        target: args.target.clone(),
+        since_ms,
+        follow: args.follow,
+    };
     each(&ask, |tell| match tell {
         Tell::Flow(row) if args.json => out::json(&row),
         Tell::Flow(row) => out::line(&flow_line(&row)),
@@ -32,11 +36,18 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8, Failure> {
 
 /// Lists the notices.
 pub(super) fn notices(args: &NoticesArgs) -> Result<u8, Failure> {
-    each(&Ask::Notices { follow: args.follow }, |tell| match tell {
-        Tell::Notice(row) if args.json => out::json(&row),
-        Tell::Notice(row) => notice_lines(&row).iter().try_for_each(|line| out::line(line)),
-        _ => Ok(()),
-    })
+    each(
+        &Ask::Notices {
+            follow: args.follow,
+        },
+        |tell| match tell {
+            Tell::Notice(row) if args.json => out::json(&row),
+            Tell::Notice(row) => notice_lines(&row)
+                .iter()
+                .try_for_each(|line| out::line(line)),
+            _ => Ok(()),
+        },
+    )
 }
 
 /// Asks once and hands every answer on until there is no more.
@@ -58,8 +69,15 @@ pub(super) fn each(
 
 /// `30s`, `10m`, `2h`, `7d` before now, as milliseconds since 1970.
 fn since(age: &str) -> Result<u64, Failure> {
-    let fault = || Failure::usage(format!("--since {}: want 30s, 10m, 2h or 7d", show::text(age)));
-    let (number, unit) = age.split_at_checked(age.len().saturating_sub(1)).ok_or_else(fault)?;
+    let fault = || {
+        Failure::usage(format!(
+            "--since {}: want 30s, 10m, 2h or 7d",
+            show::text(age)
+        ))
+    };
+    let (number, unit) = age
+        .split_at_checked(age.len().saturating_sub(1))
+        .ok_or_else(fault)?;
     let seconds = match unit {
         "s" => 1,
         "m" => 60,
@@ -68,18 +86,29 @@ fn since(age: &str) -> Result<u64, Failure> {
         _ => return Err(fault()),
     };
     let number: u64 = number.parse().map_err(|_| fault())?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     Ok(now.saturating_sub(number.saturating_mul(seconds).saturating_mul(1000)))
 }
 
 fn box_line(row: &BoxRow) -> String {
     let end = row.end.as_deref().unwrap_or("-");
-    let command: Vec<_> = row.command.iter().map(|word| show::shell_word(word)).collect();
+    let command: Vec<_> = row
+        .command
+        .iter()
+        .map(|word| show::shell_word(word))
+        .collect();
     format!(
         "{:<16} {:<8} {:<12} {}  {:<20} {}  {}",
-        show::text(&row.name), row.state, show::text(&row.device), row.started,
-        show::text(end), show::text(&row.reach), show::text(&command.join(" ")),
+        show::text(&row.name),
+        row.state,
+        show::text(&row.device),
+        row.started,
+        show::text(end),
+        show::text(&row.reach),
+        show::text(&command.join(" ")),
     )
 }
 
@@ -106,14 +135,28 @@ pub(super) fn flow_line(row: &FlowRow) -> String {
         how.push(format!("×{}", row.count));
     }
     let what = row.proto.as_deref().unwrap_or(&row.kind);
-    format!("{}  {verdict}  {what:<4} {host:<24} {to:<24} {}", row.ts, how.join(" · "))
+    format!(
+        "{}  {verdict}  {what:<4} {host:<24} {to:<24} {}",
+        row.ts,
+        how.join(" · ")
+    )
 }
 
 fn notice_lines(row: &NoticeRow) -> Vec<String> {
     let head = format!(
-        "{}  ! {} on {}: {}", row.ts, show::text(&row.box_name), show::text(&row.device), show::text(&row.text),
+        "{}  ! {} on {}: {}",
+        row.ts,
+        show::text(&row.box_name),
+        show::text(&row.device),
+        show::text(&row.text),
     );
-    let entries = row.entries.iter().map(|entry| format!("    {}", flow_line(entry)));
-    let stop = format!("    stop it: bailey stop {}", show::shell_word(&format!("{}@{}", row.box_name, row.device)));
+    let entries = row
+        .entries
+        .iter()
+        .map(|entry| format!("    {}", flow_line(entry)));
+    let stop = format!(
+        "    stop it: bailey stop {}",
+        show::shell_word(&format!("{}@{}", row.box_name, row.device))
+    );
     std::iter::once(head).chain(entries).chain([stop]).collect()
 }

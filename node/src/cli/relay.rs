@@ -69,8 +69,13 @@ impl Relay {
         let raw = RawTerminal::new()?;
         let (read, write) = (master.try_clone()?, master.try_clone()?);
         std::thread::spawn(move || carry(io::stdin(), File::from(write)));
-        let outputs = vec![std::thread::spawn(move || carry(File::from(read), io::stdout()))];
-        Ok(Self { outputs, raw: Some(raw) })
+        let outputs = vec![std::thread::spawn(move || {
+            carry(File::from(read), io::stdout())
+        })];
+        Ok(Self {
+            outputs,
+            raw: Some(raw),
+        })
     }
 
     /// Waits until all that the box wrote has been carried, and gives the

@@ -39,7 +39,9 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
         Some(_) => None,
         None => Some(Pipes::new().map_err(|error| Failure::host(format!("pipe: {error}")))?),
     };
-    let inner = pipes.as_ref().map_or(&[] as &[OwnedFd], |pipes| &pipes.inner);
+    let inner = pipes
+        .as_ref()
+        .map_or(&[] as &[OwnedFd], |pipes| &pipes.inner);
     let fds: Vec<_> = inner.iter().chain(&granted).map(AsFd::as_fd).collect();
     let (grants, reach) = (granted.len(), ask.reach.clone());
     client.send(&Ask::Run(Box::new(ask)), &fds)?;
@@ -47,7 +49,13 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
     // sees their end.
     let outer = pipes.map(|pipes| pipes.outer);
     drop(granted);
-    let ended = attend(args, client, outer, signals, &format!("reach {reach} · {}", count(grants, "grant")))?;
+    let ended = attend(
+        args,
+        client,
+        outer,
+        signals,
+        &format!("reach {reach} · {}", count(grants, "grant")),
+    )?;
     if !args.quiet {
         summary(&ended);
     }
@@ -85,9 +93,10 @@ fn attend(
                     out::say(&format!("box {name} · {what} · bailey flows {name}"));
                 }
                 if let Some(fd) = message.fds.pop_front() {
-                    relay = Some(Relay::terminal(&fd).map_err(|error| {
-                        Failure::host(format!("terminal: {error}"))
-                    })?);
+                    relay = Some(
+                        Relay::terminal(&fd)
+                            .map_err(|error| Failure::host(format!("terminal: {error}")))?,
+                    );
                     relay::resize(&fd);
                     *lock(&master) = Some(fd);
                 }
@@ -111,14 +120,18 @@ fn attend(
 }
 
 fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    value
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Forwards signals to the box's command, and the window's size to its pty.
 fn forward(signals: SignalFd, mut sender: Channel, master: Arc<Mutex<Option<OwnedFd>>>) {
     std::thread::spawn(move || {
         while let Ok(Some(info)) = signals.read_signal() {
-            let Ok(number) = i32::try_from(info.ssi_signo) else { continue };
+            let Ok(number) = i32::try_from(info.ssi_signo) else {
+                continue;
+            };
             if number == Signal::SIGWINCH as i32 {
                 if let Some(master) = &*lock(&master) {
                     relay::resize(master);
@@ -134,8 +147,13 @@ fn forward(signals: SignalFd, mut sender: Channel, master: Arc<Mutex<Option<Owne
 fn block_signals() -> Result<SignalFd, Failure> {
     let mut set = SigSet::empty();
     for signal in [
-        Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH,
-        Signal::SIGUSR1, Signal::SIGUSR2,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGWINCH,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
     ] {
         set.add(signal);
     }
@@ -150,12 +168,18 @@ fn here() -> Result<Paths, Failure> {
 
 /// The question, and the descriptors of its grants, held from here on.
 fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
-    let reach: Reach = args.reach.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    let reach: Reach = args
+        .reach
+        .parse()
+        .map_err(|error| Failure::usage(format!("{error}")))?;
     let mut grants = Vec::new();
     let mut held = Vec::new();
     let mut grant = |path: &Path, read_only| {
         let (path, fd) = hold(path)?;
-        grants.push(GrantAsk { path: path.into_os_string().into_vec(), read_only });
+        grants.push(GrantAsk {
+            path: path.into_os_string().into_vec(),
+            read_only,
+        });
         held.push(fd);
         Ok::<_, Failure>(())
     };
@@ -168,7 +192,11 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
         let read_only = match mode.as_str() {
             "rw" => false,
             "ro" => true,
-            other => return Err(Failure::usage(format!("--here={other}: want --here or --here=ro"))),
+            other => {
+                return Err(Failure::usage(format!(
+                    "--here={other}: want --here or --here=ro"
+                )));
+            }
         };
         let folder = std::env::current_dir()
             .map_err(|error| Failure::host(format!("current folder: {error}")))?;
@@ -178,11 +206,19 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let ask = RunAsk {
         name: args.name.clone(),
-        command: args.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        command: args
+            .command
+            .iter()
+            .map(|word| word.as_bytes().to_vec())
+            .collect(),
         reach: reach.to_string(),
         grants,
         cwd,
-        env: args.env.iter().map(|word| variable(word)).collect::<Result<_, _>>()?,
+        env: args
+            .env
+            .iter()
+            .map(|word| variable(word))
+            .collect::<Result<_, _>>()?,
         pty: if terminal { relay::window() } else { None },
     };
     Ok((ask, held))
@@ -201,7 +237,10 @@ fn split_grant(written: &OsStr) -> (Vec<u8>, bool) {
 /// The path with every link resolved, and a descriptor of what is there now.
 fn hold(path: &Path) -> Result<(PathBuf, OwnedFd), Failure> {
     let fault = |error: &dyn std::fmt::Display| {
-        Failure::usage(format!("--grant {}: {error}", show::bytes(path.as_os_str().as_bytes())))
+        Failure::usage(format!(
+            "--grant {}: {error}",
+            show::bytes(path.as_os_str().as_bytes())
+        ))
     };
     let real = path.canonicalize().map_err(|error| fault(&error))?;
     let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
@@ -215,7 +254,10 @@ fn variable(word: &OsStr) -> Result<(Vec<u8>, Vec<u8>), Failure> {
     let at = bytes.iter().position(|byte| *byte == b'=');
     let name = bytes.get(..at.unwrap_or(bytes.len())).unwrap_or_default();
     if name.is_empty() {
-        return Err(Failure::usage(format!("--env {}: no name", show::bytes(bytes))));
+        return Err(Failure::usage(format!(
+            "--env {}: no name",
+            show::bytes(bytes)
+        )));
     }
     let value = match at {
         Some(at) => bytes.get(at + 1..).unwrap_or_default().to_vec(),
@@ -229,7 +271,8 @@ fn variable(word: &OsStr) -> Result<(Vec<u8>, Vec<u8>), Failure> {
 /// Opened before the box starts, without following a link, so that the box
 /// cannot choose where the result is written.
 fn open_result(path: &Path) -> Result<std::fs::File, Failure> {
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     nix::fcntl::open(path, flags, Mode::S_IRUSR | Mode::S_IWUSR)
         .map(std::fs::File::from)
         .map_err(|error| {
@@ -242,7 +285,9 @@ fn exit_code(ended: &Ended) -> u8 {
     match (&ended.end, ended.exit) {
         (BoxEnd::Exited(exit), _) => exit.shell_code(),
         (BoxEnd::Stopped(_), _) => EXIT_STOPPED,
-        (BoxEnd::ClientGone | BoxEnd::FenceLost | BoxEnd::NotStarted(_) | BoxEnd::NodeLost, _) => EXIT_FAILED,
+        (BoxEnd::ClientGone | BoxEnd::FenceLost | BoxEnd::NotStarted(_) | BoxEnd::NodeLost, _) => {
+            EXIT_FAILED
+        }
     }
 }
 
@@ -252,7 +297,9 @@ fn summary(ended: &Ended) {
         BoxEnd::Stopped(by) => {
             let who = match by {
                 StoppedBy::Here => "here".to_owned(),
-                StoppedBy::Device(device, _) => format!("from device {}", crate::rows::short(device)),
+                StoppedBy::Device(device, _) => {
+                    format!("from device {}", crate::rows::short(device))
+                }
             };
             let left = match ended.processes_left {
                 Some(left) => format!("{} left", count(left as usize, "process")),
@@ -265,24 +312,43 @@ fn summary(ended: &Ended) {
         BoxEnd::Exited(_) | BoxEnd::ClientGone | BoxEnd::NotStarted(_) | BoxEnd::NodeLost => {}
     }
     for (refused, times) in &ended.refusals {
-        let times = if *times > 1 { format!(" ×{times}") } else { String::new() };
-        out::say(&format!("was refused {}{times}{}", describe(refused), would_grant(refused)));
+        let times = if *times > 1 {
+            format!(" ×{times}")
+        } else {
+            String::new()
+        };
+        out::say(&format!(
+            "was refused {}{times}{}",
+            describe(refused),
+            would_grant(refused)
+        ));
     }
 }
 
 /// The reach that would have granted it.
 fn would_grant(refused: &FlowRefused) -> String {
     use bailey_model::{AddrClass, Refusal};
-    let grantable = matches!(refused.refusal, Refusal::OutsideReach | Refusal::NameOutsideReach)
-        && matches!(refused.class, None | Some(AddrClass::Internet | AddrClass::Local));
-    let port = refused.dst.map(|dst| format!(":{}", dst.port())).unwrap_or_default();
+    let grantable = matches!(
+        refused.refusal,
+        Refusal::OutsideReach | Refusal::NameOutsideReach
+    ) && matches!(
+        refused.class,
+        None | Some(AddrClass::Internet | AddrClass::Local)
+    );
+    let port = refused
+        .dst
+        .map(|dst| format!(":{}", dst.port()))
+        .unwrap_or_default();
     let term = match (&refused.host, refused.dst) {
         (Some(host), _) => format!("{host}{port}"),
         (None, Some(dst)) => dst.to_string(),
         (None, None) => return String::new(),
     };
     match grantable && term.parse::<Reach>().is_ok() {
-        true => format!(" · would be granted by --reach …,{}", show::shell_word(&term)),
+        true => format!(
+            " · would be granted by --reach …,{}",
+            show::shell_word(&term)
+        ),
         false => String::new(),
     }
 }
@@ -296,7 +362,10 @@ fn describe(refused: &FlowRefused) -> String {
         (proto, None, Some(dst)) => format!("{proto} {dst}"),
         (proto, _, None) => proto.to_string(),
     };
-    let class = refused.class.map(|class| format!("{}, ", class.as_str())).unwrap_or_default();
+    let class = refused
+        .class
+        .map(|class| format!("{}, ", class.as_str()))
+        .unwrap_or_default();
     format!("{what}: {class}{}", refused.refusal.as_str())
 }
 

@@ -24,7 +24,12 @@ pub(super) fn stop(args: &StopArgs) -> Result<u8, Failure> {
 
 fn stop_one(target: &str, args: &StopArgs) -> Result<u8, Failure> {
     let (done, waiting) = std::sync::mpsc::channel();
-    let (ask, json) = (Ask::Stop { target: target.to_owned() }, args.json);
+    let (ask, json) = (
+        Ask::Stop {
+            target: target.to_owned(),
+        },
+        args.json,
+    );
     let shown = show::text(target);
     // The receipt comes by itself, later too; this thread ends with the process.
     std::thread::spawn(move || {
@@ -38,7 +43,10 @@ fn stop_one(target: &str, args: &StopArgs) -> Result<u8, Failure> {
     let mut device = None;
     loop {
         match waiting.recv_timeout(Duration::from_secs(args.wait)) {
-            Ok(Ok(Some(Tell::StopAsked { device: name, connected }))) => {
+            Ok(Ok(Some(Tell::StopAsked {
+                device: name,
+                connected,
+            }))) => {
                 let state = if connected { "connected" } else { "away" };
                 out::say(&format!("asked {} ({state})", show::text(&name)));
                 device = Some(name);
@@ -50,7 +58,9 @@ fn stop_one(target: &str, args: &StopArgs) -> Result<u8, Failure> {
             Err(_) => {
                 let device = device.unwrap_or_else(|| "the node".to_owned());
                 if json {
-                    out::json(&json!({"v": 1, "box": target, "state": "not delivered yet", "device": device}))?;
+                    out::json(
+                        &json!({"v": 1, "box": target, "state": "not delivered yet", "device": device}),
+                    )?;
                 }
                 out::say(&format!(
                     "{shown}: not delivered yet; {} gets it when it is heard again",
@@ -64,7 +74,12 @@ fn stop_one(target: &str, args: &StopArgs) -> Result<u8, Failure> {
 
 fn report(target: &str, outcome: &RequestOutcome, json: bool) -> Result<(), Failure> {
     match outcome {
-        RequestOutcome::Stopped { processes_ended, processes_left, flows_reset, took_ms } => {
+        RequestOutcome::Stopped {
+            processes_ended,
+            processes_left,
+            flows_reset,
+            took_ms,
+        } => {
             if json {
                 return out::json(&json!({
                     "v": 1, "box": target, "state": "stopped", "processes_ended": processes_ended,

@@ -35,12 +35,13 @@ impl<T> Program<T> {
 ///
 /// # Errors
 /// When the program is not there or cannot be started.
-pub(crate) fn fence(
-    run: RunId,
-    events: mpsc::Sender<NodeEvent>,
-) -> io::Result<Program<ToFence>> {
+pub(crate) fn fence(run: RunId, events: mpsc::Sender<NodeEvent>) -> io::Result<Program<ToFence>> {
     start::<ToFence, FromFence>("bailey-fence", events, move |message| match message {
-        Some(Message { value, fds }) => NodeEvent::Fence { run, said: value, fds },
+        Some(Message { value, fds }) => NodeEvent::Fence {
+            run,
+            said: value,
+            fds,
+        },
         None => NodeEvent::FenceGone { run },
     })
 }

@@ -37,7 +37,9 @@ pub(crate) async fn accept(listener: UnixListener, events: mpsc::Sender<NodeEven
     let slots = std::sync::Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     let mut next = 0_u64;
     loop {
-        let Ok(slot) = std::sync::Arc::clone(&slots).acquire_owned().await else { return };
+        let Ok(slot) = std::sync::Arc::clone(&slots).acquire_owned().await else {
+            return;
+        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -62,17 +64,26 @@ pub(crate) async fn accept(listener: UnixListener, events: mpsc::Sender<NodeEven
 /// Whether the other end runs as this user. The folder's mode says so already;
 /// this holds where somebody widened it.
 fn is_own(stream: &UnixStream) -> bool {
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw())
+    stream
+        .peer_cred()
+        .is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw())
 }
 
 async fn serve(conn: ConnId, stream: UnixStream, events: &mpsc::Sender<NodeEvent>) {
     let mut channel = AsyncChannel::from_tokio(stream);
     let (answers, mut outgoing) = mpsc::channel::<Answer>(ANSWERS);
-    let hello = Tell::Hello { api: API, pid: std::process::id() };
+    let hello = Tell::Hello {
+        api: API,
+        pid: std::process::id(),
+    };
     if channel.send(&hello, Vec::new()).await.is_err() {
         return;
     }
-    if events.send(NodeEvent::Connected { conn, answers }).await.is_err() {
+    if events
+        .send(NodeEvent::Connected { conn, answers })
+        .await
+        .is_err()
+    {
         return;
     }
     loop {

@@ -48,7 +48,10 @@ impl Devices {
     }
 
     fn set_members(&mut self, members: Vec<(DeviceId, DevicePublic, Role)>) {
-        self.members = members.into_iter().map(|(id, public, role)| (id, (public, role))).collect();
+        self.members = members
+            .into_iter()
+            .map(|(id, public, role)| (id, (public, role)))
+            .collect();
     }
 
     pub(super) fn is_up(&self, device: DeviceId) -> bool {
@@ -61,13 +64,20 @@ impl Devices {
 
     /// Whether a device may ask for a stop now.
     pub(super) fn may_stop(&self, device: DeviceId) -> bool {
-        self.members.get(&device).is_some_and(|(_, role)| role.may_stop())
+        self.members
+            .get(&device)
+            .is_some_and(|(_, role)| role.may_stop())
     }
 
     /// The port of the endpoint, on every address of the node.
     pub(super) fn listeners(&self) -> Vec<(Transport, SocketAddr)> {
-        let Some(running) = &self.endpoint else { return Vec::new() };
-        let any = [SocketAddr::from((Ipv4Addr::UNSPECIFIED, running.port)), SocketAddr::from((Ipv6Addr::UNSPECIFIED, running.port))];
+        let Some(running) = &self.endpoint else {
+            return Vec::new();
+        };
+        let any = [
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, running.port)),
+            SocketAddr::from((Ipv6Addr::UNSPECIFIED, running.port)),
+        ];
         any.into_iter().map(|addr| (Transport::Udp, addr)).collect()
     }
 
@@ -77,7 +87,9 @@ impl Devices {
     }
 
     fn command(&mut self, command: SyncCommand) {
-        let Some(running) = &self.endpoint else { return };
+        let Some(running) = &self.endpoint else {
+            return;
+        };
         if running.commands.try_send(command).is_err() {
             // Without its answers the endpoint is of no use; the loop starts a
             // new one.
@@ -89,7 +101,8 @@ impl Devices {
 
     /// Chains grew.
     pub(super) fn heads(&mut self, heads: Vec<Head>) {
-        self.heads.extend(heads.iter().map(|head| (head.chain, *head)));
+        self.heads
+            .extend(heads.iter().map(|head| (head.chain, *head)));
         self.command(SyncCommand::Heads(heads));
     }
 
@@ -98,15 +111,34 @@ impl Devices {
     }
 
     pub(super) fn not_ingested(&mut self, peer: DeviceId, chain: ChainId, failure: IngestFailure) {
-        self.command(SyncCommand::IngestFailed { peer, chain, failure });
+        self.command(SyncCommand::IngestFailed {
+            peer,
+            chain,
+            failure,
+        });
     }
 
-    pub(super) fn range(&mut self, peer: DeviceId, chain: ChainId, from_seq: u64, envelopes: Vec<Vec<u8>>) {
-        self.command(SyncCommand::Range { peer, chain, from_seq, envelopes });
+    pub(super) fn range(
+        &mut self,
+        peer: DeviceId,
+        chain: ChainId,
+        from_seq: u64,
+        envelopes: Vec<Vec<u8>>,
+    ) {
+        self.command(SyncCommand::Range {
+            peer,
+            chain,
+            from_seq,
+            envelopes,
+        });
     }
 
     fn tell_members(&mut self) {
-        let members = self.members.iter().map(|(id, (public, _))| (*id, public.ed25519)).collect();
+        let members = self
+            .members
+            .iter()
+            .map(|(id, (public, _))| (*id, public.ed25519))
+            .collect();
         self.command(SyncCommand::Members(members));
     }
 
@@ -127,7 +159,11 @@ impl Node {
     /// Starts the endpoint where the account has another device to speak to, or
     /// is about to have one.
     pub(super) fn start_sync(&mut self) -> Result<(), Failure> {
-        let alone = self.devices.members.keys().all(|device| *device == self.this);
+        let alone = self
+            .devices
+            .members
+            .keys()
+            .all(|device| *device == self.this);
         if alone && self.pairings.is_empty() {
             return Ok(());
         }
@@ -135,13 +171,18 @@ impl Node {
     }
 
     pub(super) fn start_endpoint(&mut self) -> Result<(), Failure> {
-        let Some(account) = self.account else { return Ok(()) };
+        let Some(account) = self.account else {
+            return Ok(());
+        };
         if self.devices.endpoint.is_some() {
             return Ok(());
         }
-        let entropy = clock::random().map_err(|error| Failure::host(format!("entropy: {error}")))?;
+        let entropy =
+            clock::random().map_err(|error| Failure::host(format!("entropy: {error}")))?;
         let port_file = self.paths.state.join("sync.port");
-        let kept = std::fs::read_to_string(&port_file).ok().and_then(|text| text.trim().parse().ok());
+        let kept = std::fs::read_to_string(&port_file)
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
         let config = |port: u16| EndpointConfig {
             ed25519_secret: *self.keys.ed25519_secret(),
             device: self.this,
@@ -151,7 +192,8 @@ impl Node {
             entropy,
         };
         // The port that peers know, unless somebody else has it now.
-        let started = Endpoint::start(config(kept.unwrap_or(0))).or_else(|_| Endpoint::start(config(0)));
+        let started =
+            Endpoint::start(config(kept.unwrap_or(0))).or_else(|_| Endpoint::start(config(0)));
         let (endpoint, commands, events) =
             started.map_err(|error| Failure::host(format!("sync: {error}")))?;
         let port = endpoint.local_port();
@@ -160,7 +202,10 @@ impl Node {
         {
             eprintln!("{}: {error}", port_file.display());
         }
-        self.devices.endpoint = Some(Running { port, commands: forward(commands) });
+        self.devices.endpoint = Some(Running {
+            port,
+            commands: forward(commands),
+        });
         tokio::spawn(hand_on(events, self.events.clone()));
         self.devices.addrs = read_addrs(&self.paths.state.join("peers"));
         self.devices.tell_members();
@@ -178,7 +223,8 @@ impl Node {
             return;
         }
         let all = self.devices.addrs.get(&device).cloned().unwrap_or_default();
-        self.devices.command(SyncCommand::Peer { device, addrs: all });
+        self.devices
+            .command(SyncCommand::Peer { device, addrs: all });
         self.keep_addrs();
     }
 
@@ -200,7 +246,12 @@ impl Node {
 
     pub(super) fn on_sync(&mut self, event: SyncEvent) {
         match event {
-            SyncEvent::Up { peer, remote, listen_port, .. } => {
+            SyncEvent::Up {
+                peer,
+                remote,
+                listen_port,
+                ..
+            } => {
                 self.devices.up.insert(peer);
                 if listen_port != 0 {
                     let addr = SocketAddr::new(remote.ip().to_canonical(), listen_port);
@@ -213,15 +264,30 @@ impl Node {
                 self.devices.up.remove(&peer);
                 eprintln!("session with {} over: {reason}", rows::short(&peer));
             }
-            SyncEvent::NeedRange { peer, chain, from_seq, max_bytes } => {
-                self.ask_store(StoreAsk::Range { peer, chain, from_seq, max_bytes });
+            SyncEvent::NeedRange {
+                peer,
+                chain,
+                from_seq,
+                max_bytes,
+            } => {
+                self.ask_store(StoreAsk::Range {
+                    peer,
+                    chain,
+                    from_seq,
+                    max_bytes,
+                });
             }
             SyncEvent::Envelope { peer, chain, bytes } => {
                 self.ask_store(StoreAsk::Ingest { peer, chain, bytes });
             }
-            SyncEvent::Fork { peer, chain, seq, .. } => {
+            SyncEvent::Fork {
+                peer, chain, seq, ..
+            } => {
                 let writer = rows::short(&chain.writer);
-                eprintln!("{} has another envelope {seq} of {writer} than is here", rows::short(&peer));
+                eprintln!(
+                    "{} has another envelope {seq} of {writer} than is here",
+                    rows::short(&peer)
+                );
             }
             SyncEvent::CaughtUp { .. } => {}
         }
@@ -295,19 +361,27 @@ fn read_addrs(path: &Path) -> BTreeMap<DeviceId, Vec<SocketAddr>> {
     let line = |line: &str| {
         let mut words = line.split(' ');
         let device = words.next()?.parse().ok()?;
-        let addrs = words.filter_map(|word| word.parse().ok()).take(MAX_ADDRS).collect();
+        let addrs = words
+            .filter_map(|word| word.parse().ok())
+            .take(MAX_ADDRS)
+            .collect();
         Some((device, addrs))
     };
     text.lines().filter_map(line).collect()
 }
 
 /// Written whole under another name, then put in place.
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let fresh = path.with_extension("new");
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&fresh)?;
     file.write_all(text.as_bytes())?;
     std::fs::rename(fresh, path)
 }

@@ -20,7 +20,12 @@ const MAX_FILE: usize = 256 << 10;
 pub(crate) fn read(listeners: Vec<(Transport, SocketAddr)>) -> HostFacts {
     let (resolvers, search) = resolv_conf(&file(Path::new("/etc/resolv.conf")));
     let hosts = hosts(&file(Path::new("/etc/hosts")));
-    HostFacts { resolvers, search, hosts, node_listeners: listeners }
+    HostFacts {
+        resolvers,
+        search,
+        hosts,
+        node_listeners: listeners,
+    }
 }
 
 /// A file that is missing or unreadable says nothing.
@@ -79,10 +84,16 @@ mod tests {
             "# comment\nnameserver 192.168.1.1\nnameserver fe80::1%eth0\nnameserver 2001:db8::1 ; x\n\
              domain old.example\nsearch a.example b.example\noptions ndots:5\nnameserver\n",
         );
-        let want: Vec<SocketAddr> =
-            vec!["192.168.1.1:53".parse().unwrap(), "[2001:db8::1]:53".parse().unwrap()];
-        assert_eq!((resolvers, search), (want, vec!["a.example".to_owned(), "b.example".to_owned()]));
-        let found = hosts("127.0.0.1 localhost\n192.168.1.9\tprinter printer.lan # hall\nbad line\n");
+        let want: Vec<SocketAddr> = vec![
+            "192.168.1.1:53".parse().unwrap(),
+            "[2001:db8::1]:53".parse().unwrap(),
+        ];
+        assert_eq!(
+            (resolvers, search),
+            (want, vec!["a.example".to_owned(), "b.example".to_owned()])
+        );
+        let found =
+            hosts("127.0.0.1 localhost\n192.168.1.9\tprinter printer.lan # hall\nbad line\n");
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].1, ["printer", "printer.lan"]);
     }

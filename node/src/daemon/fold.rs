@@ -86,11 +86,13 @@ impl Fold {
             Event::Request(request) if self.requests.len() < MAX_REQUESTS => {
                 // An id seen before is the same request, or a forgery of it by
                 // another member: the first stands.
-                self.requests.entry(request.id).or_insert_with(|| RequestState {
-                    from: writer,
-                    request: request.clone(),
-                    receipt: None,
-                });
+                self.requests
+                    .entry(request.id)
+                    .or_insert_with(|| RequestState {
+                        from: writer,
+                        request: request.clone(),
+                        receipt: None,
+                    });
             }
             Event::Receipt(receipt) => {
                 let state = self.requests.get_mut(&receipt.request);
@@ -133,7 +135,10 @@ impl Fold {
 
     /// What a device calls itself, else the start of its id.
     pub(crate) fn device_name(&self, device: DeviceId) -> String {
-        self.names.get(&device).cloned().unwrap_or_else(|| short(&device))
+        self.names
+            .get(&device)
+            .cloned()
+            .unwrap_or_else(|| short(&device))
     }
 
     /// Finds a box by name or id, perhaps `@DEVICE` (name or start of its id).
@@ -150,7 +155,12 @@ impl Fold {
             })
         };
         let named = |state: &&BoxState| state.name == name || state.id.to_string() == name;
-        let found: Vec<_> = self.boxes.values().filter(named).filter(on_device).collect();
+        let found: Vec<_> = self
+            .boxes
+            .values()
+            .filter(named)
+            .filter(on_device)
+            .collect();
         match found.as_slice() {
             [] => Err(Failure::usage(format!("no box {target:?}")).hint("bailey ps lists them")),
             [one] => Ok((*one).clone()),
@@ -158,8 +168,10 @@ impl Fold {
                 let own = several.iter().filter(|state| state.writer == this);
                 match own.collect::<Vec<_>>().as_slice() {
                     [one] if device.is_none() => Ok((**one).clone()),
-                    _ => Err(Failure::usage(format!("several boxes are called {target:?}"))
-                        .hint("NAME@DEVICE, or the id that bailey ps --json shows")),
+                    _ => Err(
+                        Failure::usage(format!("several boxes are called {target:?}"))
+                            .hint("NAME@DEVICE, or the id that bailey ps --json shows"),
+                    ),
                 }
             }
         }
@@ -172,7 +184,12 @@ impl Fold {
             name: state.name.clone(),
             id: state.id.to_string(),
             device: self.device_name(state.writer),
-            state: if state.ended.is_some() { "ended" } else { "running" }.to_owned(),
+            state: if state.ended.is_some() {
+                "ended"
+            } else {
+                "running"
+            }
+            .to_owned(),
             started: state.started.to_string(),
             ended: state.ended.as_ref().map(|(ts, _)| ts.to_string()),
             end: state.ended.as_ref().map(|(_, end)| rows::end_text(end)),
@@ -212,7 +229,14 @@ mod tests {
     }
 
     fn push(fold: &mut Fold, writer: DeviceId, no: u64, event: Event) {
-        fold.push(writer, &Entry { no, ts: Timestamp(no), event });
+        fold.push(
+            writer,
+            &Entry {
+                no,
+                ts: Timestamp(no),
+                event,
+            },
+        );
     }
 
     #[test]
@@ -223,7 +247,10 @@ mod tests {
         push(&mut fold, HERE, 3, ended(1, 1));
         assert!(fold.boxes()[0].ended.is_none());
         push(&mut fold, THERE, 4, ended(1, 2));
-        assert!(fold.boxes()[0].ended.is_none(), "another device cannot end it");
+        assert!(
+            fold.boxes()[0].ended.is_none(),
+            "another device cannot end it"
+        );
         push(&mut fold, HERE, 5, ended(1, 2));
         assert!(fold.boxes()[0].ended.is_some());
     }
@@ -233,7 +260,15 @@ mod tests {
         let mut fold = Fold::default();
         push(&mut fold, HERE, 1, started("yard", 1, 1));
         push(&mut fold, THERE, 1, started("yard", 2, 1));
-        push(&mut fold, THERE, 2, DeviceNamed { name: "laptop".to_owned() }.into_event());
+        push(
+            &mut fold,
+            THERE,
+            2,
+            DeviceNamed {
+                name: "laptop".to_owned(),
+            }
+            .into_event(),
+        );
         assert_eq!(fold.resolve("yard", HERE).unwrap().writer, HERE);
         assert_eq!(fold.resolve("yard@laptop", HERE).unwrap().writer, THERE);
         assert_eq!(fold.resolve("yard@0202", HERE).unwrap().writer, THERE);

@@ -29,7 +29,10 @@ pub(crate) enum LockError {
 /// long as this process lives.
 pub(crate) fn take(paths: &Paths) -> Result<Flock<File>, LockError> {
     let path = paths.state.join("node.lock");
-    let io = |source| LockError::Io { path: path.clone(), source };
+    let io = |source| LockError::Io {
+        path: path.clone(),
+        source,
+    };
     let file = OpenOptions::new()
         .read(true)
         .write(true)

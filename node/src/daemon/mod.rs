@@ -29,9 +29,7 @@ use std::time::{Duration, Instant};
 
 use bailey_docs_store::{DeviceKeys, DocId, Urgency};
 use bailey_gate_proto::channel::ToGate;
-use bailey_model::{
-    BoxEnd, BoxId, DeviceId, EntryRef, Event, NoticeId, Refusal, Transport,
-};
+use bailey_model::{BoxEnd, BoxId, DeviceId, EntryRef, Event, NoticeId, Refusal, Transport};
 use bailey_rules::{Observation, Rules};
 use tokio::sync::mpsc;
 
@@ -54,7 +52,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// When another one runs, or the machine does not allow it.
 pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
     let paths = Paths::from_env().map_err(|error| Failure::host(error.to_string()))?;
-    paths.create().map_err(|error| Failure::host(error.to_string()))?;
+    paths
+        .create()
+        .map_err(|error| Failure::host(error.to_string()))?;
     if background {
         // A session of its own: the terminal that started it may go away.
         nix::unistd::setsid().map_err(|error| Failure::host(format!("setsid: {error}")))?;
@@ -84,7 +84,7 @@ fn device_name(paths: &Paths, said: Option<String>) -> Result<String, Failure> {
         if name.is_empty() {
             return Err(Failure::usage("--device-name: empty"));
         }
-        std::fs::write(&path, &name)
+        devices::write_private(&path, &name)
             .map_err(|error| Failure::host(format!("{}: {error}", path.display())))?;
         return Ok(name);
     }
@@ -95,7 +95,11 @@ fn device_name(paths: &Paths, said: Option<String>) -> Result<String, Failure> {
     }
     let host = nix::unistd::gethostname().unwrap_or_default();
     let name = clean(&host.to_string_lossy());
-    Ok(if name.is_empty() { "device".to_owned() } else { name })
+    Ok(if name.is_empty() {
+        "device".to_owned()
+    } else {
+        name
+    })
 }
 
 /// No other process of the user may read this one's memory, and no core dump
@@ -108,7 +112,9 @@ fn confine_self() -> Result<(), Failure> {
 }
 
 async fn serve(paths: Paths, background: bool, name: String) -> Result<u8, Failure> {
-    let socket = paths.socket().map_err(|error| Failure::host(error.to_string()))?;
+    let socket = paths
+        .socket()
+        .map_err(|error| Failure::host(error.to_string()))?;
     let (events, mut incoming) = mpsc::channel(EVENTS);
     let opened = store::open(&paths)?;
     let mut store_tells = opened.tells;
@@ -156,7 +162,10 @@ struct Signals {
 impl Signals {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn wait(&mut self) {
@@ -261,7 +270,12 @@ impl Node {
                 processes_left: None,
                 flows_reset: 0,
             });
-            self.append(DocId::Box(box_id), ended.clone(), Urgency::Urgent, Tag::None);
+            self.append(
+                DocId::Box(box_id),
+                ended.clone(),
+                Urgency::Urgent,
+                Tag::None,
+            );
             self.append(DocId::Node, ended, Urgency::Urgent, Tag::None);
         }
         prepare::remove_unnamed(&self.paths);
@@ -277,7 +291,12 @@ impl Node {
 
     /// Every append takes this road: one ask, one answer.
     fn append(&mut self, doc: DocId, event: Event, urgency: Urgency, tag: Tag) {
-        self.ask_store(StoreAsk::Append { doc, event, urgency, tag });
+        self.ask_store(StoreAsk::Append {
+            doc,
+            event,
+            urgency,
+            tag,
+        });
     }
 
     fn ask_store(&mut self, ask: StoreAsk) {
@@ -297,15 +316,33 @@ impl Node {
             StoreTell::Appended { doc, entry, tag } => self.on_appended(doc, &entry, tag),
             StoreTell::NotAppended { tag, why } => self.on_not_appended(tag, &why),
             StoreTell::Heads(heads) => self.devices.heads(heads),
-            StoreTell::Ingested { peer, chain, seq, opened } => {
+            StoreTell::Ingested {
+                peer,
+                chain,
+                seq,
+                opened,
+            } => {
                 self.devices.ingested(peer, chain, seq);
                 self.on_opened(opened);
             }
-            StoreTell::NotIngested { peer, chain, failure, why } => {
-                eprintln!("envelope of {} not taken: {why}", crate::rows::short(&chain.writer));
+            StoreTell::NotIngested {
+                peer,
+                chain,
+                failure,
+                why,
+            } => {
+                eprintln!(
+                    "envelope of {} not taken: {why}",
+                    crate::rows::short(&chain.writer)
+                );
                 self.devices.not_ingested(peer, chain, failure);
             }
-            StoreTell::Range { peer, chain, from_seq, envelopes } => {
+            StoreTell::Range {
+                peer,
+                chain,
+                from_seq,
+                envelopes,
+            } => {
                 self.devices.range(peer, chain, from_seq, envelopes);
             }
             StoreTell::Account(result) => self.on_account(result),
@@ -352,7 +389,10 @@ impl Node {
             }
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => {
-                self.finish(conn, Tell::Failed(Failure::host(format!("the audit cannot be written: {why}"))));
+                self.finish(
+                    conn,
+                    Tell::Failed(Failure::host(format!("the audit cannot be written: {why}"))),
+                );
             }
         }
     }
@@ -385,8 +425,16 @@ impl Node {
     /// Shows an entry to the rules, and writes the notices that they raise.
     fn observe(&mut self, box_id: BoxId, entry: &bailey_model::Entry) {
         let Ok(id) = clock::random() else { return };
-        let place = EntryRef { writer: self.this, box_id, no: entry.no };
-        let observation = Observation { entry: place, ts: entry.ts, event: &entry.event };
+        let place = EntryRef {
+            writer: self.this,
+            box_id,
+            no: entry.no,
+        };
+        let observation = Observation {
+            entry: place,
+            ts: entry.ts,
+            event: &entry.event,
+        };
         self.rules.handle(&observation, NoticeId(id));
         while let Some(notice) = self.rules.poll_notice() {
             let run = self.runs.values().find(|run| run.box_id == notice.box_id);
@@ -394,7 +442,12 @@ impl Node {
                 self.tell(conn, Tell::Noticed(notice.clone()));
             }
             // Urgent takes with it whatever waits: the entries that raised it.
-            self.append(DocId::Notices, Event::Notice(notice), Urgency::Urgent, Tag::None);
+            self.append(
+                DocId::Notices,
+                Event::Notice(notice),
+                Urgency::Urgent,
+                Tag::None,
+            );
         }
     }
 
@@ -421,7 +474,9 @@ impl Node {
     }
 
     fn tell_with(&mut self, conn: ConnId, tell: Tell, fds: Vec<OwnedFd>) {
-        let Some(answers) = self.conns.get(&conn) else { return };
+        let Some(answers) = self.conns.get(&conn) else {
+            return;
+        };
         if answers.try_send((tell, fds)).is_err() {
             self.conns.remove(&conn);
         }
@@ -474,7 +529,10 @@ impl Node {
         let runs: Vec<RunId> = self.runs.keys().copied().collect();
         for run in runs {
             if let Some(run) = self.runs.get_mut(&run) {
-                run.begin_end(BoxEnd::Stopped(bailey_model::StoppedBy::Here), Instant::now());
+                run.begin_end(
+                    BoxEnd::Stopped(bailey_model::StoppedBy::Here),
+                    Instant::now(),
+                );
             }
         }
     }

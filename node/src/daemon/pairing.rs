@@ -60,10 +60,16 @@ impl Node {
     /// Shows a code and waits for the other device.
     pub(super) fn begin_add(&mut self, conn: ConnId, addrs: &[IpAddr]) -> Result<(), Failure> {
         self.start_endpoint()?;
-        let advertise = if addrs.is_empty() { own_addrs() } else { addrs.to_vec() };
+        let advertise = if addrs.is_empty() {
+            own_addrs()
+        } else {
+            addrs.to_vec()
+        };
         if advertise.is_empty() {
-            return Err(Failure::host("this device has no address that another could reach")
-                .hint("--addr, if there is one after all"));
+            return Err(
+                Failure::host("this device has no address that another could reach")
+                    .hint("--addr, if there is one after all"),
+            );
         }
         let config = PairHostConfig {
             ed25519_secret: *self.keys.ed25519_secret(),
@@ -75,7 +81,12 @@ impl Node {
         };
         let (host, commands, events) =
             PairHost::start(config).map_err(|error| Failure::host(error.to_string()))?;
-        let running = Running::Host { commands, offer: None, device: None, account: None };
+        let running = Running::Host {
+            commands,
+            offer: None,
+            device: None,
+            account: None,
+        };
         self.pairings.insert(conn, running);
         self.hand_on_pairing(conn, events, PairingEvent::Host);
         self.tell(conn, Tell::Code(host.code().to_string()));
@@ -92,10 +103,18 @@ impl Node {
             ed25519_secret: *self.keys.ed25519_secret(),
             device: self.keys.public(),
             name: self.name.clone(),
-            code: code.parse().map_err(|error| Failure::usage(format!("{error}")))?,
+            code: code
+                .parse()
+                .map_err(|error| Failure::usage(format!("{error}")))?,
         };
         let (commands, events) = join(config).map_err(|error| Failure::host(error.to_string()))?;
-        let running = Running::Join { commands, host: None, addrs: Vec::new(), done: false, joined: false };
+        let running = Running::Join {
+            commands,
+            host: None,
+            addrs: Vec::new(),
+            done: false,
+            joined: false,
+        };
         self.pairings.insert(conn, running);
         self.hand_on_pairing(conn, events, PairingEvent::Join);
         Ok(())
@@ -110,7 +129,14 @@ impl Node {
         let to = self.events.clone();
         tokio::spawn(async move {
             while let Some(event) = from.recv().await {
-                if to.send(NodeEvent::Pairing { conn, event: wrap(event) }).await.is_err() {
+                if to
+                    .send(NodeEvent::Pairing {
+                        conn,
+                        event: wrap(event),
+                    })
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -119,7 +145,12 @@ impl Node {
 
     /// The person's answer to the words.
     pub(super) fn answer_words(&mut self, conn: ConnId, same: bool) {
-        let Some(Running::Host { commands, device, .. }) = self.pairings.get(&conn) else { return };
+        let Some(Running::Host {
+            commands, device, ..
+        }) = self.pairings.get(&conn)
+        else {
+            return;
+        };
         let sent = commands.try_send(HostCommand::Confirm(same)).is_ok();
         let Some((device, _)) = *device else { return };
         if same && sent {
@@ -135,22 +166,43 @@ impl Node {
     }
 
     fn on_host(&mut self, conn: ConnId, event: HostEvent) {
-        let Some(Running::Host { offer, device, account, .. }) = self.pairings.get_mut(&conn) else {
+        let Some(Running::Host {
+            offer,
+            device,
+            account,
+            ..
+        }) = self.pairings.get_mut(&conn)
+        else {
             return;
         };
         match event {
             HostEvent::WrongTry { left } => eprintln!("pairing: a wrong code, {left} tries left"),
-            HostEvent::Words { words, device: public, name, remote } => {
+            HostEvent::Words {
+                words,
+                device: public,
+                name,
+                remote,
+            } => {
                 *device = Some((public, remote));
-                let tell = Tell::Words { words: words.join(" "), name, device: public.id() };
+                let tell = Tell::Words {
+                    words: words.join(" "),
+                    name,
+                    device: public.id(),
+                };
                 self.tell(conn, tell);
             }
-            HostEvent::Cosigned(bytes) => match (offer.take(), <[u8; 64]>::try_from(bytes.as_slice())) {
-                (Some(offer), Ok(cosignature)) => {
-                    self.ask_store(StoreAsk::Add { conn, offer, cosignature });
+            HostEvent::Cosigned(bytes) => {
+                match (offer.take(), <[u8; 64]>::try_from(bytes.as_slice())) {
+                    (Some(offer), Ok(cosignature)) => {
+                        self.ask_store(StoreAsk::Add {
+                            conn,
+                            offer,
+                            cosignature,
+                        });
+                    }
+                    _ => self.end_pairing(conn, "the other device did not sign".to_owned()),
                 }
-                _ => self.end_pairing(conn, "the other device did not sign".to_owned()),
-            },
+            }
             HostEvent::Done => {
                 let (account, device) = (*account, device.map(|(public, _)| public.id()));
                 self.pairings.remove(&conn);
@@ -164,35 +216,64 @@ impl Node {
 
     fn on_join(&mut self, conn: ConnId, event: JoinEvent) {
         let this = self.this;
-        let Some(Running::Join { commands, host, addrs, done, joined }) = self.pairings.get_mut(&conn) else {
+        let Some(Running::Join {
+            commands,
+            host,
+            addrs,
+            done,
+            joined,
+        }) = self.pairings.get_mut(&conn)
+        else {
             return;
         };
         match event {
-            JoinEvent::Words { words, device, name } => {
+            JoinEvent::Words {
+                words,
+                device,
+                name,
+            } => {
                 *host = Some(device.id());
-                self.tell(conn, Tell::Words { words: words.join(" "), name, device: device.id() });
+                self.tell(
+                    conn,
+                    Tell::Words {
+                        words: words.join(" "),
+                        name,
+                        device: device.id(),
+                    },
+                );
             }
             JoinEvent::Offer { account, record } => {
                 let offered = AddOffer::from_bytes(&record).ok();
                 let fitting = offered.filter(|offer| {
-                    offer.account == account && Some(offer.signer) == *host && offer.device.id() == this
+                    offer.account == account
+                        && Some(offer.signer) == *host
+                        && offer.device.id() == this
                 });
                 let signed = fitting.and_then(|offer| offer.sign(&self.keys).ok());
                 let sent = signed.is_some_and(|signature| {
-                    commands.try_send(JoinCommand::Cosign(signature.to_vec())).is_ok()
+                    commands
+                        .try_send(JoinCommand::Cosign(signature.to_vec()))
+                        .is_ok()
                 });
                 if !sent {
                     self.end_pairing(conn, "the other device offered something else".to_owned());
                 }
             }
             JoinEvent::Welcome { welcome, host } => {
-                let further = welcome.addrs.iter().map(|addr| SocketAddr::new(addr.ip(), welcome.session_port));
+                let further = welcome
+                    .addrs
+                    .iter()
+                    .map(|addr| SocketAddr::new(addr.ip(), welcome.session_port));
                 *addrs = std::iter::once(host).chain(further).collect();
                 let envelopes = welcome.envelopes;
                 let Some(of) = first_account(&envelopes) else {
                     return self.end_pairing(conn, "the welcome holds no account".to_owned());
                 };
-                self.ask_store(StoreAsk::Join { conn, account: of, envelopes });
+                self.ask_store(StoreAsk::Join {
+                    conn,
+                    account: of,
+                    envelopes,
+                });
             }
             JoinEvent::Done => {
                 *done = true;
@@ -206,12 +287,22 @@ impl Node {
 
     /// The store's offer goes to the new device.
     pub(super) fn on_offered(&mut self, conn: ConnId, made: Result<Box<AddOffer>, String>) {
-        let Some(Running::Host { commands, offer, .. }) = self.pairings.get_mut(&conn) else { return };
+        let Some(Running::Host {
+            commands, offer, ..
+        }) = self.pairings.get_mut(&conn)
+        else {
+            return;
+        };
         let sent = made.and_then(|made| {
             let record = made.to_bytes().map_err(|error| error.to_string())?;
-            let command = HostCommand::Offer { account: made.account, record };
+            let command = HostCommand::Offer {
+                account: made.account,
+                record,
+            };
             *offer = Some(made);
-            commands.try_send(command).map_err(|error| error.to_string())
+            commands
+                .try_send(command)
+                .map_err(|error| error.to_string())
         });
         if let Err(why) = sent {
             self.end_pairing(conn, why);
@@ -219,14 +310,32 @@ impl Node {
     }
 
     /// The new device is one of the account: it gets what it needs.
-    pub(super) fn on_added(&mut self, conn: ConnId, added: Result<(AccountId, Vec<Vec<u8>>), String>) {
+    pub(super) fn on_added(
+        &mut self,
+        conn: ConnId,
+        added: Result<(AccountId, Vec<Vec<u8>>), String>,
+    ) {
         let session_port = self.devices.port().unwrap_or(0);
-        let Some(Running::Host { commands, account, .. }) = self.pairings.get_mut(&conn) else { return };
+        let Some(Running::Host {
+            commands, account, ..
+        }) = self.pairings.get_mut(&conn)
+        else {
+            return;
+        };
         let sent = added.and_then(|(id, envelopes)| {
             *account = Some(id);
-            let addrs = own_addrs().into_iter().map(|ip| SocketAddr::new(ip, session_port)).take(MAX_ADDRS);
-            let welcome = Welcome { envelopes, addrs: addrs.collect(), session_port };
-            commands.try_send(HostCommand::Welcome(welcome)).map_err(|error| error.to_string())
+            let addrs = own_addrs()
+                .into_iter()
+                .map(|ip| SocketAddr::new(ip, session_port))
+                .take(MAX_ADDRS);
+            let welcome = Welcome {
+                envelopes,
+                addrs: addrs.collect(),
+                session_port,
+            };
+            commands
+                .try_send(HostCommand::Welcome(welcome))
+                .map_err(|error| error.to_string())
         });
         if let Err(why) = sent {
             self.end_pairing(conn, why);
@@ -236,7 +345,14 @@ impl Node {
     /// This device is one of the account.
     pub(super) fn on_joined(&mut self, conn: ConnId, joined: Result<AccountId, String>) {
         let running = self.pairings.get_mut(&conn);
-        let Some(Running::Join { host: Some(host), addrs, done, joined: known, .. }) = running else {
+        let Some(Running::Join {
+            host: Some(host),
+            addrs,
+            done,
+            joined: known,
+            ..
+        }) = running
+        else {
             return;
         };
         // The last frame to the host is on its way until `done`.
@@ -254,7 +370,13 @@ impl Node {
                     return;
                 }
                 self.learn_addrs(host, &addrs);
-                self.tell(conn, Tell::Joined { account, device: host });
+                self.tell(
+                    conn,
+                    Tell::Joined {
+                        account,
+                        device: host,
+                    },
+                );
             }
             Err(why) => self.tell(conn, Tell::Failed(Failure::host(format!("pairing: {why}")))),
         }
@@ -277,9 +399,13 @@ fn first_account(envelopes: &[Vec<u8>]) -> Option<AccountId> {
 fn own_addrs() -> Vec<IpAddr> {
     let mut found = Vec::new();
     for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
-        let Some(address) = interface.address else { continue };
+        let Some(address) = interface.address else {
+            continue;
+        };
         let v4 = address.as_sockaddr_in().map(|addr| IpAddr::from(addr.ip()));
-        let v6 = address.as_sockaddr_in6().map(|addr| IpAddr::from(addr.ip()));
+        let v6 = address
+            .as_sockaddr_in6()
+            .map(|addr| IpAddr::from(addr.ip()));
         found.extend(v4.or(v6));
     }
     found.retain(|ip| match ip {

@@ -36,13 +36,18 @@ pub(super) fn prepare(
     mut fds: VecDeque<OwnedFd>,
     running: &dyn Fn(&str) -> bool,
 ) -> Result<(Run, Vec<String>), Failure> {
-    let reach: Reach = ask.reach.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    let reach: Reach = ask
+        .reach
+        .parse()
+        .map_err(|error| Failure::usage(format!("{error}")))?;
     if ask.command.is_empty() {
         return Err(Failure::usage("no command"));
     }
     let stdio_fds = if ask.pty.is_some() { 0 } else { 3 };
     if fds.len() != stdio_fds + ask.grants.len() || ask.grants.len() > MAX_GRANTS {
-        return Err(Failure::usage(format!("at most {MAX_GRANTS} grants, each with its descriptor")));
+        return Err(Failure::usage(format!(
+            "at most {MAX_GRANTS} grants, each with its descriptor"
+        )));
     }
     let folders = folders(paths);
     for grant in &ask.grants {
@@ -59,8 +64,11 @@ pub(super) fn prepare(
     }
     let (box_id, home) = own_folder(paths, &name)?;
     let incarnation = Incarnation(random()?);
-    let command: Vec<String> =
-        ask.command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let command: Vec<String> = ask
+        .command
+        .iter()
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
     let grants_from = fds.split_off(stdio_fds);
     let handed = fds.into_iter().chain([home]).chain(grants_from).collect();
     let spec = BoxSpec {
@@ -72,7 +80,10 @@ pub(super) fn prepare(
         grants: ask
             .grants
             .into_iter()
-            .map(|grant| Grant { at: grant.path, read_only: grant.read_only })
+            .map(|grant| Grant {
+                at: grant.path,
+                read_only: grant.read_only,
+            })
             .collect(),
         stdio: match ask.pty {
             Some((rows, cols)) => Stdio::Pty { rows, cols },
@@ -82,7 +93,10 @@ pub(super) fn prepare(
         gid: nix::unistd::getegid().as_raw(),
     };
     let prepared = Prepared { spec, fds: handed };
-    Ok((Run::new(box_id, incarnation, name, unnamed, reach, conn, prepared), command))
+    Ok((
+        Run::new(box_id, incarnation, name, unnamed, reach, conn, prepared),
+        command,
+    ))
 }
 
 /// Takes an unnamed box's own folder away. Nothing of the box runs any more,
@@ -97,7 +111,11 @@ pub(super) fn remove_own_folder(paths: &Paths, name: &str) {
 /// The node's folders, canonical, as grants are.
 fn folders(paths: &Paths) -> NodeFolders {
     let canonical = |path: &Path| {
-        path.canonicalize().unwrap_or_else(|_| path.to_owned()).as_os_str().as_bytes().to_vec()
+        path.canonicalize()
+            .unwrap_or_else(|_| path.to_owned())
+            .as_os_str()
+            .as_bytes()
+            .to_vec()
     };
     NodeFolders {
         own: vec![canonical(&paths.state), canonical(&paths.runtime)],
@@ -107,10 +125,14 @@ fn folders(paths: &Paths) -> NodeFolders {
 
 /// Own folders of unnamed boxes that a node left when it was killed.
 pub(super) fn remove_unnamed(paths: &Paths) {
-    let Ok(entries) = std::fs::read_dir(paths.state.join("boxes")) else { return };
+    let Ok(entries) = std::fs::read_dir(paths.state.join("boxes")) else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|name| name.starts_with(UNNAMED)) else { continue };
+        let Some(name) = name.to_str().filter(|name| name.starts_with(UNNAMED)) else {
+            continue;
+        };
         remove_own_folder(paths, name);
     }
 }
@@ -128,19 +150,29 @@ fn check_grant(grant: &GrantAsk, folders: &NodeFolders) -> Result<(), Failure> {
 /// Letters, digits, `-`, `_` and `.`; no dot first, so no hidden or parent folder.
 fn checked_name(name: String) -> Result<String, Failure> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let first = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
+    let first = name
+        .chars()
+        .next()
+        .is_some_and(|c| c.is_ascii_alphanumeric());
     if name.starts_with(UNNAMED) {
-        return Err(Failure::usage(format!("--name {name}: names of that form are made up for unnamed boxes")));
+        return Err(Failure::usage(format!(
+            "--name {name}: names of that form are made up for unnamed boxes"
+        )));
     }
     if !first || name.len() > MAX_NAME || !name.chars().all(legal) {
-        return Err(Failure::usage(format!("--name {}: want letters, digits, - _ . (at most {MAX_NAME})", show::text(&name))));
+        return Err(Failure::usage(format!(
+            "--name {}: want letters, digits, - _ . (at most {MAX_NAME})",
+            show::text(&name)
+        )));
     }
     Ok(name)
 }
 
 fn made_up_name() -> Result<String, Failure> {
     let bytes: [u8; 4] = random()?;
-    Ok(bytes.iter().fold(UNNAMED.to_owned(), |name, byte| format!("{name}{byte:02x}")))
+    Ok(bytes
+        .iter()
+        .fold(UNNAMED.to_owned(), |name, byte| format!("{name}{byte:02x}")))
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {
@@ -149,8 +181,10 @@ fn random<const N: usize>() -> Result<[u8; N], Failure> {
 
 /// A label without a dot: a resolver would make a search domain of what follows.
 fn hostname(name: &str) -> String {
-    let label: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let label: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
     label.trim_matches('-').to_owned()
 }
 
@@ -168,7 +202,9 @@ fn own_folder(paths: &Paths, name: &str) -> Result<(BoxId, OwnedFd), Failure> {
     let mut text = String::new();
     match std::fs::File::open(&id_path) {
         Ok(file) => {
-            file.take(64).read_to_string(&mut text).map_err(|error| fault(&id_path, &error))?;
+            file.take(64)
+                .read_to_string(&mut text)
+                .map_err(|error| fault(&id_path, &error))?;
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             text = BoxId(random()?).to_string();
@@ -182,7 +218,10 @@ fn own_folder(paths: &Paths, name: &str) -> Result<(BoxId, OwnedFd), Failure> {
         }
         Err(error) => return Err(fault(&id_path, &error)),
     }
-    let id = text.trim().parse().map_err(|error| fault(&id_path, &error))?;
+    let id = text
+        .trim()
+        .parse()
+        .map_err(|error| fault(&id_path, &error))?;
     let flags = nix::fcntl::OFlag::O_PATH
         | nix::fcntl::OFlag::O_DIRECTORY
         | nix::fcntl::OFlag::O_NOFOLLOW
@@ -214,7 +253,17 @@ mod tests {
 
     #[test]
     fn names_that_could_leave_the_folder_are_refused() {
-        for bad in ["", ".", "..", "a/b", ".x", "-x", "a b", "ä", &"x".repeat(49)] {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            ".x",
+            "-x",
+            "a b",
+            "ä",
+            &"x".repeat(49),
+        ] {
             assert!(checked_name(bad.to_owned()).is_err(), "{bad:?}");
         }
         assert!(checked_name("agent-1.test".to_owned()).is_ok());

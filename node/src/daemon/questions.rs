@@ -58,11 +58,20 @@ impl Node {
                 Ok(())
             }
             Ask::Ps => {
-                let rows: Vec<_> = self.fold.boxes().iter().map(|state| self.fold.box_row(state)).collect();
+                let rows: Vec<_> = self
+                    .fold
+                    .boxes()
+                    .iter()
+                    .map(|state| self.fold.box_row(state))
+                    .collect();
                 self.answer_all(conn, rows.into_iter().map(Tell::Box).collect());
                 Ok(())
             }
-            Ask::Flows { target, since_ms, follow } => self.on_flows(conn, &target, since_ms, follow),
+            Ask::Flows {
+                target,
+                since_ms,
+                follow,
+            } => self.on_flows(conn, &target, since_ms, follow),
             Ask::Stop { target } => self.on_stop(conn, &target),
             Ask::Notices { follow } => {
                 self.on_notices(conn, follow);
@@ -94,7 +103,9 @@ impl Node {
             return self.go_on(conn, later);
         }
         if self.waiting_account.is_empty() {
-            self.ask_store(StoreAsk::CreateAccount { name: self.name.clone() });
+            self.ask_store(StoreAsk::CreateAccount {
+                name: self.name.clone(),
+            });
         }
         self.waiting_account.push((conn, later));
         Ok(())
@@ -130,12 +141,16 @@ impl Node {
 
     /// Says in the node's document what this device calls itself.
     pub(super) fn name_self(&mut self) {
-        let named = Event::DeviceNamed(bailey_model::DeviceNamed { name: self.name.clone() });
+        let named = Event::DeviceNamed(bailey_model::DeviceNamed {
+            name: self.name.clone(),
+        });
         self.append(DocId::Node, named, Urgency::Urgent, Tag::None);
     }
 
     fn answer_all(&mut self, conn: ConnId, tells: Vec<Tell>) {
-        let Some(answers) = self.conns.get(&conn).cloned() else { return };
+        let Some(answers) = self.conns.get(&conn).cloned() else {
+            return;
+        };
         tokio::spawn(async move {
             for tell in tells.into_iter().chain([Tell::Done]) {
                 if answers.send((tell, Vec::new())).await.is_err() {
@@ -146,7 +161,10 @@ impl Node {
     }
 
     fn run_of(&self, conn: ConnId) -> Option<RunId> {
-        self.runs.iter().find(|(_, run)| run.client == Some(conn)).map(|(id, _)| *id)
+        self.runs
+            .iter()
+            .find(|(_, run)| run.client == Some(conn))
+            .map(|(id, _)| *id)
     }
 
     fn on_signal(&mut self, conn: ConnId, signal: i32) {
@@ -180,7 +198,9 @@ impl Node {
         follow: bool,
     ) -> Result<(), Failure> {
         let state = self.fold.resolve(target, self.this)?;
-        let Some(answers) = self.conns.get(&conn).cloned() else { return Ok(()) };
+        let Some(answers) = self.conns.get(&conn).cloned() else {
+            return Ok(());
+        };
         let (paths, keys, events) = (self.paths.clone(), self.keys.clone(), self.events.clone());
         let since = Timestamp(since_ms.unwrap_or(0));
         if follow {
@@ -211,7 +231,9 @@ impl Node {
 
     /// A follower has its history: what came meanwhile, then what comes.
     pub(super) fn history_read(&mut self, conn: ConnId, upto: u64) {
-        let Some(follower) = self.followers.flows.get_mut(&conn) else { return };
+        let Some(follower) = self.followers.flows.get_mut(&conn) else {
+            return;
+        };
         let name = follower.name.clone();
         let pending = follower.pending.take().unwrap_or_default();
         for entry in pending.iter().filter(|entry| entry.no > upto) {
@@ -250,7 +272,11 @@ impl Node {
             self.followers.notices.insert(conn);
         }
         let known = self.fold.notices().map(|(writer, ts, notice)| {
-            let entry = Entry { no: 0, ts: *ts, event: Event::Notice(notice.clone()) };
+            let entry = Entry {
+                no: 0,
+                ts: *ts,
+                event: Event::Notice(notice.clone()),
+            };
             (*writer, entry)
         });
         self.send_notices(conn, known.collect(), follow);
@@ -259,7 +285,9 @@ impl Node {
     /// Shows notices with those of their entries that this device holds. A
     /// notice that has just come may be ahead of them: it waits a little.
     fn send_notices(&self, conn: ConnId, notices: Vec<(DeviceId, Entry)>, follow: bool) {
-        let Some(answers) = self.conns.get(&conn).cloned() else { return };
+        let Some(answers) = self.conns.get(&conn).cloned() else {
+            return;
+        };
         let (paths, keys) = (self.paths.clone(), self.keys.clone());
         let fresh = follow && notices.len() == 1;
         let named: Vec<_> = notices
@@ -268,14 +296,18 @@ impl Node {
             .collect();
         tokio::task::spawn_blocking(move || {
             for (device, writer, entry) in named {
-                let Event::Notice(notice) = entry.event else { continue };
+                let Event::Notice(notice) = entry.event else {
+                    continue;
+                };
                 let doc = DocId::Box(notice.box_id);
                 let wanted: Vec<u64> = notice.evidence.iter().map(|place| place.no).collect();
                 let until = std::time::Instant::now() + EVIDENCE_LIMIT;
                 let entries = loop {
                     let all = store::entries(&paths, &keys, doc, writer).unwrap_or_default();
-                    let held: Vec<_> =
-                        all.into_iter().filter(|entry| wanted.contains(&entry.no)).collect();
+                    let held: Vec<_> = all
+                        .into_iter()
+                        .filter(|entry| wanted.contains(&entry.no))
+                        .collect();
                     let done = held.len() == wanted.len() || !fresh;
                     if done || std::time::Instant::now() > until {
                         break held;
@@ -292,9 +324,15 @@ impl Node {
                     device,
                     text: notice.text.clone(),
                     evidence: wanted,
-                    entries: entries.iter().filter_map(|entry| FlowRow::of(&notice.box_name, entry)).collect(),
+                    entries: entries
+                        .iter()
+                        .filter_map(|entry| FlowRow::of(&notice.box_name, entry))
+                        .collect(),
                 };
-                if answers.blocking_send((Tell::Notice(row), Vec::new())).is_err() {
+                if answers
+                    .blocking_send((Tell::Notice(row), Vec::new()))
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -309,7 +347,10 @@ impl Node {
         if state.writer != self.this {
             return self.ask_device(conn, &state);
         }
-        let run = self.runs.iter().find(|(_, run)| run.incarnation == state.incarnation);
+        let run = self
+            .runs
+            .iter()
+            .find(|(_, run)| run.incarnation == state.incarnation);
         match run.map(|(id, _)| *id) {
             Some(id) => self.stop_run(id, StoppedBy::Here, Waiting::Conn(conn)),
             None => {
@@ -336,13 +377,20 @@ impl Node {
             kind: RequestKind::Stop,
         };
         self.requests.insert(request.id, conn);
-        self.append(DocId::Requests, Event::Request(request), Urgency::Urgent, Tag::Request(conn));
+        self.append(
+            DocId::Requests,
+            Event::Request(request),
+            Urgency::Urgent,
+            Tag::Request(conn),
+        );
         Ok(())
     }
 
     /// The request stands and is on its way.
     pub(super) fn on_request_written(&mut self, conn: ConnId, entry: &Entry) {
-        let Event::Request(request) = &entry.event else { return };
+        let Event::Request(request) = &entry.event else {
+            return;
+        };
         let tell = Tell::StopAsked {
             device: self.fold.device_name(request.node),
             connected: self.devices.is_up(request.node),
@@ -352,13 +400,21 @@ impl Node {
 
     /// A receipt for a command line that waits here.
     pub(super) fn on_receipt(&mut self, receipt: &Receipt, from: DeviceId) {
-        let asked = self.fold.request(receipt.request).map(|state| state.request.node);
+        let asked = self
+            .fold
+            .request(receipt.request)
+            .map(|state| state.request.node);
         // Only the node that was asked can answer.
         if asked != Some(from) {
             return;
         }
         if let Some(conn) = self.requests.remove(&receipt.request) {
-            self.finish(conn, Tell::StopDone { outcome: receipt.outcome.clone() });
+            self.finish(
+                conn,
+                Tell::StopDone {
+                    outcome: receipt.outcome.clone(),
+                },
+            );
         }
     }
 
@@ -366,24 +422,41 @@ impl Node {
     pub(super) fn answer_requests(&mut self) {
         for open in self.fold.unanswered(self.this) {
             let (id, from) = (open.request.id, open.from);
-            let being_acted = |waiting: &Waiting| matches!(waiting, Waiting::Request(known, _) if *known == id);
-            if self.runs.values().any(|run| run.waiting.iter().any(being_acted)) {
+            let being_acted =
+                |waiting: &Waiting| matches!(waiting, Waiting::Request(known, _) if *known == id);
+            if self
+                .runs
+                .values()
+                .any(|run| run.waiting.iter().any(being_acted))
+            {
                 continue;
             }
             let RequestKind::Stop = open.request.kind;
-            let run = self.runs.iter().find(|(_, run)| run.incarnation == open.request.incarnation);
+            let run = self
+                .runs
+                .iter()
+                .find(|(_, run)| run.incarnation == open.request.incarnation);
             let outcome = match run.map(|(id, _)| *id) {
-                _ if !self.devices.may_stop(from) => {
-                    bailey_model::RequestOutcome::Denied("that device may not stop boxes".to_owned())
-                }
+                _ if !self.devices.may_stop(from) => bailey_model::RequestOutcome::Denied(
+                    "that device may not stop boxes".to_owned(),
+                ),
                 Some(run) => {
                     self.stop_run(run, StoppedBy::Device(from, id), Waiting::Request(id, from));
                     continue;
                 }
                 None => bailey_model::RequestOutcome::AlreadyOver,
             };
-            let receipt = Receipt { request: id, from, outcome };
-            self.append(DocId::Requests, Event::Receipt(receipt), Urgency::Urgent, Tag::None);
+            let receipt = Receipt {
+                request: id,
+                from,
+                outcome,
+            };
+            self.append(
+                DocId::Requests,
+                Event::Receipt(receipt),
+                Urgency::Urgent,
+                Tag::None,
+            );
         }
     }
 }
@@ -399,15 +472,25 @@ fn send_flows(
     let upto = entries.last().map_or(0, |entry| entry.no);
     let rows: Vec<FlowRow> = if follow {
         let young = entries.iter().filter(|entry| entry.ts >= since);
-        young.filter_map(|entry| FlowRow::of(&state.name, entry)).collect()
+        young
+            .filter_map(|entry| FlowRow::of(&state.name, entry))
+            .collect()
     } else {
         let mut fold = RowFold::default();
-        entries.iter().for_each(|entry| fold.push(&state.name, entry));
+        entries
+            .iter()
+            .for_each(|entry| fold.push(&state.name, entry));
         let since = since.to_string();
-        fold.finish().into_iter().filter(|row| row.ts >= since).collect()
+        fold.finish()
+            .into_iter()
+            .filter(|row| row.ts >= since)
+            .collect()
     };
     for row in rows {
-        if answers.blocking_send((Tell::Flow(Box::new(row)), Vec::new())).is_err() {
+        if answers
+            .blocking_send((Tell::Flow(Box::new(row)), Vec::new()))
+            .is_err()
+        {
             break;
         }
     }

@@ -141,8 +141,14 @@ impl Run {
         self.phase = Phase::Ending;
         self.end = Some(end);
         self.ending_since = Some(now);
-        self.fence_over |= !self.fence.as_ref().is_some_and(|fence| fence.send(ToFence::Kill, vec![]));
-        self.gate_over |= !self.gate.as_ref().is_some_and(|gate| gate.send(ToGate::Stop, vec![]));
+        self.fence_over |= !self
+            .fence
+            .as_ref()
+            .is_some_and(|fence| fence.send(ToFence::Kill, vec![]));
+        self.gate_over |= !self
+            .gate
+            .as_ref()
+            .is_some_and(|gate| gate.send(ToGate::Stop, vec![]));
     }
 
     /// Whether launcher and gate have both had their last word.
@@ -199,9 +205,14 @@ fn count_numeric(root: std::os::fd::BorrowedFd<'_>) -> u32 {
     ) else {
         return 0;
     };
-    let Ok(dir) = rustix::fs::Dir::new(dir) else { return 0 };
+    let Ok(dir) = rustix::fs::Dir::new(dir) else {
+        return 0;
+    };
     let numeric = |name: &[u8]| !name.is_empty() && name.iter().all(u8::is_ascii_digit);
-    let count = dir.flatten().filter(|entry| numeric(entry.file_name().to_bytes())).count();
+    let count = dir
+        .flatten()
+        .filter(|entry| numeric(entry.file_name().to_bytes()))
+        .count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
@@ -214,6 +225,9 @@ mod tests {
         let root = std::fs::File::open("/proc").unwrap();
         assert!(count_numeric(root.as_fd()) > 0);
         let empty = std::fs::File::open("/proc/self/task").unwrap();
-        assert_eq!(count_numeric(empty.as_fd()) as usize, std::fs::read_dir("/proc/self/task").unwrap().count());
+        assert_eq!(
+            count_numeric(empty.as_fd()) as usize,
+            std::fs::read_dir("/proc/self/task").unwrap().count()
+        );
     }
 }

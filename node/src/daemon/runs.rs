@@ -49,15 +49,29 @@ impl Node {
         };
         let doc = DocId::Box(run.box_id);
         self.runs.insert(id, run);
-        self.append(DocId::Node, Event::BoxStarted(started.clone()), Urgency::Urgent, Tag::None);
-        self.append(doc, Event::BoxStarted(started), Urgency::Urgent, Tag::Started(id));
+        self.append(
+            DocId::Node,
+            Event::BoxStarted(started.clone()),
+            Urgency::Urgent,
+            Tag::None,
+        );
+        self.append(
+            doc,
+            Event::BoxStarted(started),
+            Urgency::Urgent,
+            Tag::Started(id),
+        );
         Ok(())
     }
 
     /// Its first entry stands: make the box.
     pub(super) fn on_started(&mut self, id: RunId) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
-        let Some(prepared) = run.prepared.take() else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let Some(prepared) = run.prepared.take() else {
+            return;
+        };
         if run.phase != Phase::Entering {
             return;
         }
@@ -73,7 +87,9 @@ impl Node {
 
     /// The launcher says something.
     pub(super) fn on_fence(&mut self, id: RunId, said: FromFence, mut fds: VecDeque<OwnedFd>) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         match said {
             FromFence::Tun => match (fds.pop_front(), clock::random()) {
                 (Some(tun), Ok(seed)) => self.start_gate(id, tun, seed),
@@ -102,7 +118,9 @@ impl Node {
 
     /// The launcher is gone; before its last word, the box went with it.
     pub(super) fn on_fence_gone(&mut self, id: RunId) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         run.fence_over = true;
         run.begin_end(BoxEnd::FenceLost, Instant::now());
         self.close_if_over(id);
@@ -110,10 +128,16 @@ impl Node {
 
     fn start_gate(&mut self, id: RunId, tun: OwnedFd, seed: [u8; 32]) {
         let facts = facts::read(self.listeners());
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         match child::gate(id, self.events.clone()) {
             Ok(gate) => {
-                let config = GateConfig { reach: run.reach.clone(), facts, seed };
+                let config = GateConfig {
+                    reach: run.reach.clone(),
+                    facts,
+                    seed,
+                };
                 gate.send(ToGate::Start(config), vec![tun]);
                 run.gate = Some(gate);
             }
@@ -123,7 +147,9 @@ impl Node {
 
     /// The gate says something.
     pub(super) fn on_gate(&mut self, id: RunId, said: FromGate) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         match said {
             FromGate::Ready => {
                 run.gate_ready = true;
@@ -139,7 +165,9 @@ impl Node {
     }
 
     fn on_gate_event(&mut self, id: RunId, ticket: Option<u64>, event: GateEvent) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         let doc = DocId::Box(run.box_id);
         let event = match event {
             GateEvent::FlowOpened(opened) => {
@@ -160,7 +188,9 @@ impl Node {
     /// The gate is gone. Before its last word its box has no network any more:
     /// the TUN went with it.
     pub(super) fn on_gate_gone(&mut self, id: RunId) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         run.gate = None;
         let said_last = std::mem::replace(&mut run.gate_over, true);
         if said_last {
@@ -190,7 +220,9 @@ impl Node {
     }
 
     fn go_if_ready(&mut self, id: RunId) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         if !(run.made && run.gate_ready && run.phase == Phase::Making) {
             return;
         }
@@ -207,14 +239,18 @@ impl Node {
 
     /// It could not be made.
     pub(super) fn fail(&mut self, id: RunId, what: String) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         run.begin_end(BoxEnd::NotStarted(what), Instant::now());
         self.close_if_over(id);
     }
 
     /// Stops a box of this node; the answer comes when it is measured.
     pub(super) fn stop_run(&mut self, id: RunId, by: StoppedBy, waiting: Waiting) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         run.waiting.push(waiting);
         run.begin_end(BoxEnd::Stopped(by), Instant::now());
         self.close_if_over(id);
@@ -223,11 +259,22 @@ impl Node {
     /// Ends are not waited for for ever: what launcher and gate have not said
     /// by the limit, the node counts itself.
     pub(super) fn end_overdue(&mut self, now: Instant) {
-        let overdue = |run: &Run| run.ending_since.is_some_and(|since| now > since + END_LIMIT);
-        let ids: Vec<RunId> =
-            self.runs.iter().filter(|(_, run)| overdue(run)).map(|(id, _)| *id).collect();
+        let overdue = |run: &Run| {
+            run.ending_since
+                .is_some_and(|since| now > since + END_LIMIT)
+        };
+        let ids: Vec<RunId> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| overdue(run))
+            .map(|(id, _)| *id)
+            .collect();
         for id in ids {
-            if let Some(run) = self.runs.get_mut(&id).filter(|run| run.phase == Phase::Ending) {
+            if let Some(run) = self
+                .runs
+                .get_mut(&id)
+                .filter(|run| run.phase == Phase::Ending)
+            {
                 run.fence_over = true;
                 run.gate_over = true;
             }
@@ -236,7 +283,9 @@ impl Node {
     }
 
     pub(super) fn close_if_over(&mut self, id: RunId) {
-        let Some(run) = self.runs.get_mut(&id).filter(|run| run.is_over()) else { return };
+        let Some(run) = self.runs.get_mut(&id).filter(|run| run.is_over()) else {
+            return;
+        };
         run.phase = Phase::Closing;
         run.processes_left = run.count_processes();
         // Both programs end with their channels.
@@ -249,23 +298,49 @@ impl Node {
             flows_reset: run.flows_reset,
         };
         let doc = DocId::Box(run.box_id);
-        self.append(doc, Event::BoxEnded(ended.clone()), Urgency::Urgent, Tag::None);
-        self.append(DocId::Node, Event::BoxEnded(ended), Urgency::Urgent, Tag::Ended(id));
+        self.append(
+            doc,
+            Event::BoxEnded(ended.clone()),
+            Urgency::Urgent,
+            Tag::None,
+        );
+        self.append(
+            DocId::Node,
+            Event::BoxEnded(ended),
+            Urgency::Urgent,
+            Tag::Ended(id),
+        );
     }
 
     /// Its last entry stands, or could not be written: answer and forget it.
     pub(super) fn on_ended(&mut self, id: RunId) {
-        let Some(run) = self.runs.remove(&id) else { return };
+        let Some(run) = self.runs.remove(&id) else {
+            return;
+        };
         if run.unnamed {
             prepare::remove_own_folder(&self.paths, &run.name);
         }
         let outcome = outcome(&run);
         for waiting in &run.waiting {
             match *waiting {
-                Waiting::Conn(conn) => self.finish(conn, Tell::StopDone { outcome: outcome.clone() }),
+                Waiting::Conn(conn) => self.finish(
+                    conn,
+                    Tell::StopDone {
+                        outcome: outcome.clone(),
+                    },
+                ),
                 Waiting::Request(request, from) => {
-                    let receipt = Receipt { request, from, outcome: outcome.clone() };
-                    self.append(DocId::Requests, Event::Receipt(receipt), Urgency::Urgent, Tag::None);
+                    let receipt = Receipt {
+                        request,
+                        from,
+                        outcome: outcome.clone(),
+                    };
+                    self.append(
+                        DocId::Requests,
+                        Event::Receipt(receipt),
+                        Urgency::Urgent,
+                        Tag::None,
+                    );
                 }
             }
         }
@@ -284,7 +359,9 @@ impl Node {
     /// A refusal of a running box stands in its audit: tell its terminal, once
     /// for each host or address.
     pub(super) fn on_refused(&mut self, id: RunId, refused: &FlowRefused) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         let first = run.note_refusal(refused);
         // At the end everything is refused; that is no news.
         let told = first && refused.refusal != Refusal::BoxStopping;
@@ -296,9 +373,14 @@ impl Node {
 
 /// What a stop came to, measured.
 fn outcome(run: &Run) -> RequestOutcome {
-    let Some(by) = run.stopped_by() else { return RequestOutcome::AlreadyOver };
+    let Some(by) = run.stopped_by() else {
+        return RequestOutcome::AlreadyOver;
+    };
     let _who = by;
-    let took = run.ending_since.map(|since| since.elapsed()).unwrap_or_default();
+    let took = run
+        .ending_since
+        .map(|since| since.elapsed())
+        .unwrap_or_default();
     let left = run.processes_left.unwrap_or(0);
     RequestOutcome::Stopped {
         processes_ended: run.processes_before.saturating_sub(left),

@@ -70,7 +70,9 @@ impl Rules {
                 self.boxes.remove(&box_id);
             }
             Event::FlowRefused(refused) => {
-                let Some(watched) = self.boxes.get_mut(&box_id) else { return };
+                let Some(watched) = self.boxes.get_mut(&box_id) else {
+                    return;
+                };
                 let raised = watched.local.handle(&watched.reach, observation, refused);
                 let Some((rule, text)) = raised else { return };
                 let notice = Notice {

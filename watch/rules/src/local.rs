@@ -38,6 +38,7 @@ impl State {
 
     /// A clock that steps back ends the quiet: a notice too many beats one lost.
     fn is_quiet(&self, now: Timestamp) -> bool {
-        self.raised.is_some_and(|last| now >= last && now.0 - last.0 < QUIET_MS)
+        self.raised
+            .is_some_and(|last| now >= last && now.0 - last.0 < QUIET_MS)
     }
 }

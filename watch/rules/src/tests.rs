@@ -14,8 +14,16 @@ fn run(reach: &str, tries: &[(AddrClass, Proto, u64)]) -> Vec<Notice> {
         image: "host".to_owned(),
     });
     fn observe<'a>(no: u64, ts: u64, event: &'a Event) -> Observation<'a> {
-        let entry = EntryRef { writer: DeviceId([2; 32]), box_id: BOX, no };
-        Observation { entry, ts: Timestamp(ts), event }
+        let entry = EntryRef {
+            writer: DeviceId([2; 32]),
+            box_id: BOX,
+            no,
+        };
+        Observation {
+            entry,
+            ts: Timestamp(ts),
+            event,
+        }
     }
     rules.handle(&observe(1, 0, &started), NoticeId([0; 16]));
     let mut no = 1;
@@ -38,12 +46,22 @@ fn run(reach: &str, tries: &[(AddrClass, Proto, u64)]) -> Vec<Notice> {
 
 #[test]
 fn a_refused_local_dial_of_an_internet_only_box_raises_one_notice_citing_its_entry() {
-    let notices = run("internet", &[(AddrClass::Local, Proto::Tcp, 5), (AddrClass::Local, Proto::Udp, 6)]);
+    let notices = run(
+        "internet",
+        &[
+            (AddrClass::Local, Proto::Tcp, 5),
+            (AddrClass::Local, Proto::Udp, 6),
+        ],
+    );
     assert_eq!(notices.len(), 1);
     assert_eq!(notices[0].rule, Rule::LocalFromInternetOnly);
     assert_eq!(notices[0].evidence.len(), 1);
     assert_eq!(notices[0].evidence[0].no, 2);
-    assert!(notices[0].text.contains("192.168.1.9:631/tcp"), "{}", notices[0].text);
+    assert!(
+        notices[0].text.contains("192.168.1.9:631/tcp"),
+        "{}",
+        notices[0].text
+    );
 }
 
 #[test]
@@ -57,6 +75,20 @@ fn other_classes_and_other_reaches_raise_nothing() {
 #[test]
 fn the_quiet_after_a_notice_ends_by_time_or_by_a_clock_set_back() {
     let local = AddrClass::Local;
-    assert_eq!(run("internet", &[(local, Proto::Tcp, 1000), (local, Proto::Tcp, 700_000)]).len(), 2);
-    assert_eq!(run("internet", &[(local, Proto::Tcp, 1000), (local, Proto::Tcp, 999)]).len(), 2);
+    assert_eq!(
+        run(
+            "internet",
+            &[(local, Proto::Tcp, 1000), (local, Proto::Tcp, 700_000)]
+        )
+        .len(),
+        2
+    );
+    assert_eq!(
+        run(
+            "internet",
+            &[(local, Proto::Tcp, 1000), (local, Proto::Tcp, 999)]
+        )
+        .len(),
+        2
+    );
 }

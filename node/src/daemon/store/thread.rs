@@ -1,0 +1,402 @@
+//! The thread itself.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc as blocking;
+use std::time::{Duration, Instant};
+
+use bailey_docs_store::{ChainId, DocId, Head, IngestError, Role, Store, Urgency};
+use bailey_model::{AccountId, DeviceId, Entry, Event};
+use bailey_sync::IngestFailure;
+use tokio::sync::mpsc;
+
+use super::super::clock;
+use super::{StoreAsk, StoreTell, Tag, members};
+
+/// Most asks committed together.
+const BATCH: usize = 256;
+/// Between two synchronous commits: what a power cut can lose at most.
+const DURABLE_EVERY: Duration = Duration::from_millis(250);
+/// Longest sleep of the thread; it then looks at what is due.
+const NAP: Duration = Duration::from_secs(60);
+/// Most envelopes in one answer to a peer.
+const MAX_RANGE: usize = 2048;
+/// Most envelopes of the account's document in a welcome.
+const MAX_WELCOME: usize = 4096;
+/// Most bytes of them.
+const MAX_WELCOME_BYTES: usize = 1 << 20;
+
+fn flat(opened: Vec<bailey_docs_store::Opened>) -> Vec<(DocId, DeviceId, Entry)> {
+    let of = |opened: bailey_docs_store::Opened| {
+        let (doc, writer) = (opened.chain.doc, opened.chain.writer);
+        opened
+            .entries
+            .into_iter()
+            .map(move |entry| (doc, writer, entry))
+    };
+    opened.into_iter().flat_map(of).collect()
+}
+
+/// Whether it is worth offering an envelope again in the same session.
+fn failure(error: &IngestError) -> IngestFailure {
+    match error {
+        IngestError::Gap { .. }
+        | IngestError::NotMember(_)
+        | IngestError::NoAccount
+        | IngestError::Db(_) => IngestFailure::Gap,
+        IngestError::TooLarge(_)
+        | IngestError::Malformed(_)
+        | IngestError::OtherAccount
+        | IngestError::BadSignature(_)
+        | IngestError::Fork { .. }
+        | IngestError::Misfit(_)
+        | IngestError::TooManyChains(_)
+        | IngestError::Record(_)
+        | IngestError::KeyRecord(_)
+        | IngestError::Quarantined { .. } => IngestFailure::Permanent,
+    }
+}
+
+pub(super) struct Thread {
+    store: Store,
+    tells: mpsc::Sender<StoreTell>,
+    known_heads: BTreeMap<ChainId, u64>,
+    known_members: usize,
+    /// Whether heads or members may have changed.
+    changed: bool,
+    last_durable: Instant,
+    unsynced: bool,
+}
+
+impl Thread {
+    pub(super) fn new(store: Store, tells: mpsc::Sender<StoreTell>) -> Self {
+        let known_heads = store
+            .heads()
+            .iter()
+            .map(|head| (head.chain, head.seq))
+            .collect();
+        let known_members = store.members().len();
+        let last_durable = Instant::now();
+        Self {
+            store,
+            tells,
+            known_heads,
+            known_members,
+            changed: false,
+            last_durable,
+            unsynced: false,
+        }
+    }
+
+    /// Until the loop is gone. What it left is sealed.
+    pub(super) fn serve(&mut self, asks: &blocking::Receiver<StoreAsk>) {
+        loop {
+            let batch = match asks.recv_timeout(self.nap()) {
+                Ok(first) => std::iter::once(first)
+                    .chain(asks.try_iter().take(BATCH - 1))
+                    .collect(),
+                Err(blocking::RecvTimeoutError::Timeout) => Vec::new(),
+                Err(blocking::RecvTimeoutError::Disconnected) => break,
+            };
+            if !self.turn(batch) {
+                break;
+            }
+        }
+        if let Err(error) = self.store.seal_all(clock::now()) {
+            eprintln!("store: the last entries stay in the journal: {error}");
+        }
+        if let Err(error) = self.store.commit(true) {
+            eprintln!("store: the last commit: {error}");
+        }
+    }
+
+    /// How long nothing is due.
+    fn nap(&self) -> Duration {
+        let now = clock::now();
+        let seal = self
+            .store
+            .seal_due(now)
+            .map(|due| Duration::from_millis(due.0.saturating_sub(now.0)));
+        let sync = self
+            .unsynced
+            .then(|| DURABLE_EVERY.saturating_sub(self.last_durable.elapsed()));
+        seal.into_iter().chain(sync).min().unwrap_or(NAP).min(NAP)
+    }
+
+    /// One commit for everything that came together. `false` when the loop is
+    /// gone.
+    fn turn(&mut self, batch: Vec<StoreAsk>) -> bool {
+        let mut appended = Vec::new();
+        let mut answers = Vec::new();
+        let (mut urgent, mut at_once) = (false, false);
+        for ask in batch {
+            match ask {
+                StoreAsk::Append {
+                    doc,
+                    event,
+                    urgency,
+                    tag,
+                } => {
+                    urgent |= urgency == Urgency::Urgent;
+                    at_once |= doc == DocId::Requests;
+                    self.append(doc, event, urgency, tag, &mut appended, &mut answers);
+                }
+                other => {
+                    // What was appended before stands before what comes after.
+                    self.commit(false, &mut appended, &mut answers);
+                    answers.push(self.other(other));
+                }
+            }
+        }
+        let due = self.unsynced && self.last_durable.elapsed() >= DURABLE_EVERY;
+        self.commit(urgent || due, &mut appended, &mut answers);
+        let tells = self.tells.clone();
+        if !answers
+            .into_iter()
+            .all(|tell| tells.blocking_send(tell).is_ok())
+        {
+            return false;
+        }
+        self.seal(at_once);
+        self.changes()
+            .into_iter()
+            .all(|tell| tells.blocking_send(tell).is_ok())
+    }
+
+    fn append(
+        &mut self,
+        doc: DocId,
+        event: Event,
+        urgency: Urgency,
+        tag: Tag,
+        appended: &mut Vec<(DocId, Entry, Tag)>,
+        answers: &mut Vec<StoreTell>,
+    ) {
+        let now = clock::now();
+        match self.store.append(doc, event.clone(), now, urgency) {
+            Ok(no) => appended.push((doc, Entry { no, ts: now, event }, tag)),
+            Err(error) => answers.push(StoreTell::NotAppended {
+                tag,
+                why: error.to_string(),
+            }),
+        }
+    }
+
+    fn commit(
+        &mut self,
+        durable: bool,
+        appended: &mut Vec<(DocId, Entry, Tag)>,
+        answers: &mut Vec<StoreTell>,
+    ) {
+        if appended.is_empty() && !durable {
+            return;
+        }
+        let result = self.store.commit(durable);
+        self.unsynced = match (&result, durable) {
+            (Ok(()), true) => false,
+            (Ok(()), false) => true,
+            (Err(_), _) => self.unsynced,
+        };
+        if durable {
+            self.last_durable = Instant::now();
+        }
+        answers.extend(appended.drain(..).map(|(doc, entry, tag)| match &result {
+            Ok(()) => StoreTell::Appended { doc, entry, tag },
+            Err(error) => StoreTell::NotAppended {
+                tag,
+                why: error.to_string(),
+            },
+        }));
+    }
+
+    fn other(&mut self, ask: StoreAsk) -> StoreTell {
+        let now = clock::now();
+        self.changed = true;
+        match ask {
+            StoreAsk::Append { tag, .. } => StoreTell::NotAppended {
+                tag,
+                why: "appended out of its place".to_owned(),
+            },
+            StoreAsk::Ingest { peer, chain, bytes } => self.ingest(peer, chain, &bytes),
+            StoreAsk::Range {
+                peer,
+                chain,
+                from_seq,
+                max_bytes,
+            } => self.range(peer, chain, from_seq, max_bytes),
+            StoreAsk::CreateAccount { name } => {
+                let made = self.store.create_account(&name, now);
+                StoreTell::Account(made.map_err(|error| error.to_string()))
+            }
+            StoreAsk::Offer { conn, device } => {
+                let offer = self.store.offer_add(device, Role::Full);
+                let offer = offer.map(Box::new).map_err(|error| error.to_string());
+                StoreTell::Offered { conn, offer }
+            }
+            StoreAsk::Add {
+                conn,
+                offer,
+                cosignature,
+            } => {
+                let added = self.store.complete_add(&offer, cosignature, now);
+                let added = added.map_err(|error| error.to_string());
+                StoreTell::Added {
+                    conn,
+                    added: added.and_then(|()| self.welcome(offer.account)),
+                }
+            }
+            StoreAsk::Join {
+                conn,
+                account,
+                envelopes,
+            } => StoreTell::Joined {
+                conn,
+                joined: self.join(account, &envelopes),
+            },
+        }
+    }
+
+    fn ingest(&mut self, peer: DeviceId, chain: ChainId, bytes: &[u8]) -> StoreTell {
+        match self.store.ingest(bytes, clock::now()) {
+            Ok(ingested) => {
+                let seq = ingested.seq;
+                let mut opened = flat(ingested.opened);
+                opened.extend(self.waiting());
+                StoreTell::Ingested {
+                    peer,
+                    chain,
+                    seq,
+                    opened,
+                }
+            }
+            // Kept and served as it is; its chain goes on.
+            Err(IngestError::Quarantined { seq, reason, .. }) => {
+                eprintln!("envelope {seq} of {} set aside: {reason}", chain.writer);
+                StoreTell::Ingested {
+                    peer,
+                    chain,
+                    seq,
+                    opened: Vec::new(),
+                }
+            }
+            Err(error) => {
+                let (failure, why) = (failure(&error), error.to_string());
+                StoreTell::NotIngested {
+                    peer,
+                    chain,
+                    failure,
+                    why,
+                }
+            }
+        }
+    }
+
+    fn range(&self, peer: DeviceId, chain: ChainId, from_seq: u64, max_bytes: u32) -> StoreTell {
+        let bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let found = self.store.range(&chain, from_seq, MAX_RANGE, bytes);
+        let envelopes = found.unwrap_or_else(|error| {
+            eprintln!("store: {error}");
+            Vec::new()
+        });
+        StoreTell::Range {
+            peer,
+            chain,
+            from_seq,
+            envelopes,
+        }
+    }
+
+    /// Entries that waited for a key which is here now.
+    fn waiting(&mut self) -> Vec<(DocId, DeviceId, Entry)> {
+        let mut all = Vec::new();
+        loop {
+            match self.store.open_waiting(clock::now()) {
+                Ok(opened) if opened.is_empty() => return all,
+                Ok(opened) => all.extend(flat(opened)),
+                Err(error) => {
+                    eprintln!("store: {error}");
+                    return all;
+                }
+            }
+        }
+    }
+
+    /// The records with which a new device begins.
+    fn welcome(&self, account: AccountId) -> Result<(AccountId, Vec<Vec<u8>>), String> {
+        let mut envelopes = Vec::new();
+        for head in self
+            .store
+            .heads()
+            .iter()
+            .filter(|head| head.chain.doc == DocId::Account)
+        {
+            let chain = self
+                .store
+                .range(&head.chain, 1, MAX_WELCOME, MAX_WELCOME_BYTES);
+            envelopes.extend(chain.map_err(|error| error.to_string())?);
+        }
+        Ok((account, envelopes))
+    }
+
+    fn join(&mut self, account: AccountId, envelopes: &[Vec<u8>]) -> Result<AccountId, String> {
+        self.store
+            .join(account)
+            .map_err(|error| error.to_string())?;
+        // A record may rest on one of another incarnation's chain, in no order
+        // that could be told from outside: rounds, until one brings nothing.
+        let mut waiting: Vec<&Vec<u8>> = envelopes.iter().collect();
+        while !waiting.is_empty() {
+            let before = waiting.len();
+            let mut why = String::new();
+            waiting.retain(|bytes| match self.store.ingest(bytes, clock::now()) {
+                Ok(_) => false,
+                Err(error) => {
+                    why = error.to_string();
+                    true
+                }
+            });
+            if waiting.len() == before {
+                return Err(why);
+            }
+        }
+        match self.store.members().get(&self.store.device()) {
+            Some(_) => Ok(account),
+            None => Err("the records do not make this device a member".to_owned()),
+        }
+    }
+
+    fn seal(&mut self, at_once: bool) {
+        let now = clock::now();
+        let due = self.store.seal_due(now).is_some_and(|due| due <= now);
+        let sealed = match (at_once, due) {
+            (true, _) => self.store.seal_all(now),
+            (false, true) => self.store.seal(now),
+            (false, false) => return,
+        };
+        self.changed = true;
+        if let Err(error) = sealed {
+            eprintln!("store: sealing is tried again: {error}");
+        }
+    }
+
+    /// What changed since it was last said.
+    fn changes(&mut self) -> Vec<StoreTell> {
+        if !std::mem::take(&mut self.changed) {
+            return Vec::new();
+        }
+        let grown: Vec<Head> = self
+            .store
+            .heads()
+            .into_iter()
+            .filter(|head| self.known_heads.insert(head.chain, head.seq) != Some(head.seq))
+            .collect();
+        let mut tells = Vec::new();
+        if self.store.members().len() != self.known_members {
+            self.known_members = self.store.members().len();
+            tells.push(StoreTell::Members(members(&self.store)));
+        }
+        if !grown.is_empty() {
+            tells.push(StoreTell::Heads(grown));
+        }
+        tells
+    }
+}
