@@ -7,7 +7,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bailey_fence_plan::channel::ToFence;
@@ -730,74 +729,4 @@ fn a_read_only_grant_with_a_mount_in_it_is_refused_with_the_reason() {
     let error = ask.make().err().unwrap();
     assert_eq!(error.step, "show read-only the granted");
     assert!(error.reason.contains("holds another mount"), "{error}");
-}
-
-/// A figure, not a check: run it alone with `--ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn start_of_a_box_beside_bubblewrap() {
-    const RUNS: usize = 50;
-    // As the node starts it; with an environment it starts itself again.
-    let bare = |command: &mut std::process::Command| {
-        command.env_clear();
-    };
-    // The kernel takes the last network namespace apart meanwhile.
-    const PAUSE: Duration = Duration::from_millis(50);
-    let (mut made_in, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..RUNS {
-        let ask = Ask::new(&["/usr/bin/true"]);
-        let start = Instant::now();
-        let mut made = ask.start(support::launcher(), bare).made().unwrap();
-        made_in.push(start.elapsed());
-        // Taking a network device apart is the gate's, after the end.
-        let tun = made.tun.take();
-        let outcome = made.go().end();
-        ours.push(start.elapsed());
-        assert_eq!(outcome.end, ChildExit::Code(0));
-        drop(tun);
-        std::thread::sleep(PAUSE);
-        let mut bwrap = support::as_ordinary(Path::new("/usr/bin/bwrap"));
-        bwrap.args([
-            "--unshare-all",
-            "--ro-bind",
-            "/usr",
-            "/usr",
-            "--symlink",
-            "usr/bin",
-            "/bin",
-        ]);
-        bwrap.args([
-            "--symlink",
-            "usr/lib",
-            "/lib",
-            "--symlink",
-            "usr/lib64",
-            "/lib64",
-        ]);
-        bwrap.args([
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            "--tmpfs",
-            "/tmp",
-            "--die-with-parent",
-        ]);
-        bwrap
-            .args(["--new-session", "--clearenv", "/usr/bin/true"])
-            .stdin(Stdio::null());
-        let start = Instant::now();
-        assert!(bwrap.status().unwrap().success());
-        theirs.push(start.elapsed());
-        std::thread::sleep(PAUSE);
-    }
-    let all = [
-        ("bailey-fence made", made_in),
-        ("bailey-fence", ours),
-        ("bwrap", theirs),
-    ];
-    for (name, mut times) in all {
-        times.sort();
-        println!("{name}: median {:?}, least {:?}", times[RUNS / 2], times[0]);
-    }
 }

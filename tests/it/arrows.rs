@@ -47,8 +47,19 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "bailey-world",
         ],
     ),
-    // It may read the words of the pure rooms, and start every program.
-    ("bailey-tests", &["bailey-model", "bailey-world"]),
+    // It starts every program, and gives any bytes to what must bear them.
+    (
+        "bailey-tests",
+        &[
+            "bailey-docs-store",
+            "bailey-envelope",
+            "bailey-gate-proto",
+            "bailey-model",
+            "bailey-node",
+            "bailey-session",
+            "bailey-world",
+        ],
+    ),
 ];
 
 /// The pure packages and their folders.

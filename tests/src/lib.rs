@@ -1,10 +1,11 @@
-//! The harness that the integration tests and the bench share.
+//! The harness that the integration tests, the bench and the fuzzing share.
 //!
 //! It finds the built programs, makes worlds, runs `bailey` in their nodes as
 //! an ordinary user, and bounds everything in time. A helper that cannot do
 //! its work panics with the reason: its caller is a test.
 
 mod binaries;
+pub mod fuzz;
 mod run;
 mod terminal;
 mod time;

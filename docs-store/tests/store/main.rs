@@ -1,7 +1,6 @@
-//! The store from outside: one device, several devices, figures.
+//! The store from outside: one device, several devices.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 mod devices;
 mod journal;
-mod throughput;

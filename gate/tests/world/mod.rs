@@ -11,6 +11,9 @@
     reason = "only tests use it: a panic is their failure"
 )]
 
+#[expect(unsafe_code, reason = "the crate hands out a bare number")]
+mod sys;
+
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -244,7 +247,7 @@ fn join(router: &Place, node: &Place) {
 fn make_tun(inner: &Place, mtu: u16) -> OwnedFd {
     let tun = inner.run(|| {
         let tun = tun_tap::Iface::without_packet_info("tun0", tun_tap::Mode::Tun).unwrap();
-        nix::unistd::dup(unsafe_borrow(&tun)).unwrap()
+        nix::unistd::dup(sys::borrow(&tun)).unwrap()
     });
     inner.ip(&format!(
         "link set lo up
@@ -282,13 +285,6 @@ fn answer(
             FromGate::Stopped { flows_reset } => stopped.send(flows_reset).unwrap(),
         }
     }
-}
-
-#[expect(unsafe_code, reason = "the crate hands out a bare number")]
-fn unsafe_borrow(tun: &tun_tap::Iface) -> std::os::fd::BorrowedFd<'_> {
-    use std::os::fd::{AsRawFd, BorrowedFd};
-    // SAFETY: the interface owns the descriptor and outlives the borrow.
-    unsafe { BorrowedFd::borrow_raw(tun.as_raw_fd()) }
 }
 
 pub(crate) fn v4(port: u16) -> SocketAddr {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,7 +22,7 @@ pub(crate) fn run(words: &[String]) -> ExitCode {
     let outcome = match words.as_slice() {
         ["send", to, millis] => send(to, millis).map(|rate| rate.to_string()),
         ["receive", from, millis] => receive(from, millis).map(|rate| rate.to_string()),
-        ["loopback", millis] => loopback(millis).map(|(out, back)| format!("{out} {back}")),
+        ["serve", at] => serve(at),
         ["fetch", from, millis, threads] => {
             fetch(from, millis, threads).map(|rate| rate.to_string())
         }
@@ -61,12 +61,13 @@ fn send(to: &str, millis: &str) -> io::Result<f64> {
     let mut stream = open(to)?;
     stream.set_write_timeout(Some(LOOK))?;
     let buffer = vec![0_u8; CHUNK];
-    let start = Instant::now();
+    let (start, mut sent) = (Instant::now(), 0);
     while start.elapsed() < length {
         match stream.write(&buffer) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Ok(count) => sent += count,
             // A stream that stalls goes on with the next look, or is over.
-            Ok(_) | Err(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
         }
     }
     stream.shutdown(std::net::Shutdown::Write)?;
@@ -76,7 +77,13 @@ fn send(to: &str, millis: &str) -> io::Result<f64> {
             "it stalled: not all had come {PATIENCE:?} after the last write"
         ))
     })?;
-    Ok(gigabits(number::<f64>(came.trim())?, start.elapsed()))
+    let took = start.elapsed();
+    // The first line alone: a peer was seen to repeat what is at the end.
+    let came = came.lines().next().unwrap_or_default();
+    if came != sent.to_string() {
+        return Err(io::Error::other(format!("{sent} bytes went, {came} came")));
+    }
+    Ok(gigabits(number(came)?, took))
 }
 
 /// Gbit/s of a stream from a source of zeros.
@@ -99,32 +106,44 @@ fn gigabits(bytes: f64, took: Duration) -> f64 {
     bytes * 8.0 / took.as_secs_f64() / 1e9
 }
 
-/// The same two over 127.0.0.1, against threads of this process.
-fn loopback(millis: &str) -> io::Result<(f64, f64)> {
-    let discard = TcpListener::bind("127.0.0.1:0")?;
-    let source = TcpListener::bind("127.0.0.1:0")?;
-    let (to, from) = (
-        discard.local_addr()?.to_string(),
-        source.local_addr()?.to_string(),
+/// Serves [`send`] and [`receive`] at an address of this machine until its
+/// input ends, and says the two ports first.
+fn serve(at: &str) -> io::Result<String> {
+    let at: IpAddr = number(at)?;
+    let discard = TcpListener::bind((at, 0))?;
+    let source = TcpListener::bind((at, 0))?;
+    println!(
+        "{} {}",
+        discard.local_addr()?.port(),
+        source.local_addr()?.port()
     );
-    thread::spawn(move || -> io::Result<()> {
-        let (mut stream, _) = discard.accept()?;
+    accept(discard, |mut stream| {
         let (mut buffer, mut came) = (vec![0_u8; CHUNK], 0_usize);
         loop {
             match stream.read(&mut buffer)? {
-                0 => return write!(stream, "{came}"),
+                0 => return writeln!(stream, "{came}"),
                 count => came += count,
             }
         }
     });
-    thread::spawn(move || -> io::Result<()> {
-        let (mut stream, _) = source.accept()?;
+    accept(source, |mut stream| {
         let buffer = vec![0_u8; CHUNK];
         loop {
             stream.write_all(&buffer)?;
         }
     });
-    Ok((send(&to, millis)?, receive(&from, millis)?))
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(String::new())
+}
+
+/// Serves each connection in a thread of its own. One that is left by its
+/// client ends by an error that concerns nobody.
+fn accept(listener: TcpListener, serve: fn(TcpStream) -> io::Result<()>) {
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || serve(stream));
+        }
+    });
 }
 
 /// Whole HTTP fetches a second, each on a connection of its own.

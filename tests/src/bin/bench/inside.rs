@@ -1,36 +1,32 @@
-//! Figures of one node: starting a box, streams, connections.
+//! Figures of one node: starting a box, connections.
 
-use std::ffi::OsStr;
-use std::process::Command;
 use std::time::Duration;
 
 use bailey_tests::{TestWorld, binaries, run_within};
-use bailey_world::at;
 use serde_json::{Value, json};
 
-use crate::Effort;
-use crate::table::{Figure, Mark, Row, Table};
+use crate::table::{Figure, Row, Table};
+use crate::{Effort, streams};
 
 /// Beyond what is measured, for the start of a place.
-const SLACK: Duration = Duration::from_secs(20);
+pub(crate) const SLACK: Duration = Duration::from_secs(20);
 
 /// Measures everything that one node suffices for.
 pub(crate) fn measure(world: &TestWorld, effort: Effort, table: &mut Table) {
     starts(world, effort, table);
-    streams(world, effort, table);
+    streams::to_the_node_itself(world, effort, table);
+    streams::to_the_router(world, effort, table);
     for (name, threads) in [
         ("fetches, one after the other", "1"),
         ("fetches, 16 at a time", "16"),
     ] {
-        let to = format!("{}:{}", at::WEB_V4, at::port::HTTP);
-        let millis = effort.stream.as_millis().to_string();
-        let [direct, pasta, bailey] = places(world, effort, &["fetch", &to, &millis, threads])
-            .map(|all| Figure::median(&all));
+        let [direct, pasta, bailey] = streams::fetches(world, effort, threads);
         let peers = vec![("no box", direct), ("pasta", pasta)];
         table.add(Row {
             name,
             unit: "/s",
             bailey,
+            worst: None,
             peers,
             mark: None,
         });
@@ -38,7 +34,7 @@ pub(crate) fn measure(world: &TestWorld, effort: Effort, table: &mut Table) {
 }
 
 /// Whether a program is on this machine.
-fn installed(program: &str) -> bool {
+pub(crate) fn installed(program: &str) -> bool {
     let folders = [
         "/usr/local/bin",
         "/usr/bin",
@@ -52,7 +48,7 @@ fn installed(program: &str) -> bool {
         .any(|folder| std::path::Path::new(folder).join(program).is_file())
 }
 
-fn program(name: &str) -> String {
+pub(crate) fn program(name: &str) -> String {
     binaries().join(name).to_string_lossy().into_owned()
 }
 
@@ -115,104 +111,10 @@ fn starts(world: &TestWorld, effort: Effort, table: &mut Table) {
         name: "a gated box that runs `true`, median",
         unit: "ms",
         bailey: figure("bailey"),
+        worst: None,
         peers: vec![("bwrap", bwrap), ("no box", figure("none"))],
         mark: None,
     });
-}
-
-fn streams(world: &TestWorld, effort: Effort, table: &mut Table) {
-    let millis = effort.stream.as_millis().to_string();
-    let (mut out, mut back) = (Vec::new(), Vec::new());
-    for _ in 0..effort.rounds {
-        let output = client(
-            world.command("n1", &program("bailey-bench")),
-            effort,
-            &["loopback", &millis],
-        );
-        let mut numbers = output.iter().flat_map(|line| line.split(' ')).map(parse);
-        let missing = || Figure::Failed(output.as_ref().err().cloned().unwrap_or_default());
-        out.push(numbers.next().unwrap_or_else(missing));
-        back.push(numbers.next().unwrap_or_else(missing));
-    }
-    for (name, role, port, loopback) in [
-        (
-            "one TCP stream out of the box",
-            "send",
-            at::port::DISCARD,
-            out,
-        ),
-        (
-            "one TCP stream into the box",
-            "receive",
-            at::port::SOURCE,
-            back,
-        ),
-    ] {
-        let to = format!("{}:{port}", at::WEB_V4);
-        let [direct, pasta, bailey] =
-            places(world, effort, &[role, &to, &millis]).map(|all| Figure::median(&all));
-        let loopback = Figure::median(&loopback);
-        let peers = vec![
-            ("no box", direct),
-            ("pasta", pasta),
-            ("127.0.0.1", loopback),
-        ];
-        let mark = Some(Mark::OfFirst(0.5));
-        table.add(Row {
-            name,
-            unit: "Gbit/s",
-            bailey,
-            peers,
-            mark,
-        });
-    }
-}
-
-/// The same client without a box, in pasta and in a box, in turn.
-fn places(world: &TestWorld, effort: Effort, words: &[&str]) -> [Vec<Figure>; 3] {
-    let bench = program("bailey-bench");
-    let mut all = [Vec::new(), Vec::new(), Vec::new()];
-    for _ in 0..effort.rounds {
-        let [direct, pasta, bailey] = &mut all;
-        direct.push(one(world.command("n1", &bench), effort, words));
-        pasta.push(if installed("pasta") {
-            let mut command = world.command("n1", "pasta");
-            command.args(["--config-net", "--quiet", "--", &bench]);
-            one(command, effort, words)
-        } else {
-            Figure::NotInstalled
-        });
-        let mut command = world.bailey("n1");
-        let grant = format!("{}:ro", binaries().display());
-        command.args([
-            "run", "-q", "--reach", "internet", "--grant", &grant, "--", &bench,
-        ]);
-        bailey.push(one(command, effort, words));
-    }
-    all
-}
-
-fn one(command: Command, effort: Effort, words: &[&str]) -> Figure {
-    match client(command, effort, words) {
-        Ok(line) => parse(&line),
-        Err(why) => Figure::Failed(why),
-    }
-}
-
-fn client(mut command: Command, effort: Effort, words: &[&str]) -> Result<String, String> {
-    command.arg("client").args(words.iter().map(OsStr::new));
-    let output = run_within(effort.stream + SLACK, &mut command);
-    match output.code {
-        Some(0) => Ok(output.stdout.trim().to_owned()),
-        code => Err(format!("code {code:?}: {}", first_line(&output.stderr))),
-    }
-}
-
-fn parse(word: &str) -> Figure {
-    word.parse().map_or_else(
-        |_| Figure::Failed(format!("it said `{word}`")),
-        Figure::Value,
-    )
 }
 
 pub(crate) fn first_line(text: &str) -> String {

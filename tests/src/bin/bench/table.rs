@@ -24,10 +24,26 @@ impl Figure {
             }
         }
         values.sort_by(f64::total_cmp);
-        match values.get(values.len() / 2) {
-            Some(middle) => Self::Value(*middle),
-            None => Self::Failed("nothing was measured".to_owned()),
+        let half = values.len() / 2;
+        match (values.get(half.wrapping_sub(1)), values.get(half)) {
+            (Some(below), Some(above)) if values.len() % 2 == 0 => {
+                Self::Value(f64::midpoint(*below, *above))
+            }
+            (_, Some(middle)) => Self::Value(*middle),
+            _ => Self::Failed("nothing was measured".to_owned()),
         }
+    }
+
+    /// The largest of several numbers; the first failure, if there is one.
+    pub(crate) fn worst(all: &[Self]) -> Self {
+        let mut worst = None;
+        for figure in all {
+            match figure {
+                Self::Value(value) => worst = Some(worst.unwrap_or(*value).max(*value)),
+                other => return other.clone(),
+            }
+        }
+        worst.map_or_else(|| Self::median(all), Self::Value)
     }
 }
 
@@ -36,8 +52,8 @@ impl Figure {
 pub(crate) enum Mark {
     /// At least this part of the first peer.
     OfFirst(f64),
-    /// At most this, in the row's unit.
-    AtMost(f64),
+    /// At most this, in the row's unit, of the worst.
+    WorstAtMost(f64),
 }
 
 /// One figure of bailey's with its peers.
@@ -46,41 +62,55 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) bailey: Figure,
+    /// The largest of bailey's, where the middle alone would say too little.
+    pub(crate) worst: Option<Figure>,
     pub(crate) peers: Vec<(&'static str, Figure)>,
     pub(crate) mark: Option<Mark>,
 }
 
-/// All rows.
+/// All rows, and what they were measured on.
 #[derive(Debug)]
-pub(crate) struct Table(Vec<Row>);
+pub(crate) struct Table {
+    facts: Vec<String>,
+    rows: Vec<Row>,
+}
 
 impl Table {
-    pub(crate) const fn new() -> Self {
-        Self(Vec::new())
+    pub(crate) const fn new(facts: Vec<String>) -> Self {
+        Self {
+            facts,
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row, and says so: a bench takes a while.
     pub(crate) fn add(&mut self, row: Row) {
         eprintln!("measured: {}", row.name);
-        self.0.push(row);
+        self.rows.push(row);
     }
 
-    /// Whether every figure of bailey's is there.
+    /// Whether every figure of bailey's is there and every mark is met.
     pub(crate) fn complete(&self) -> bool {
-        self.0
-            .iter()
-            .all(|row| matches!(row.bailey, Figure::Value(_)))
+        self.rows.iter().all(|row| {
+            matches!(row.bailey, Figure::Value(_))
+                && row
+                    .mark
+                    .is_none_or(|mark| judge(row, mark).is_some_and(|judged| judged.met))
+        })
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fact in &self.facts {
+            writeln!(f, "{fact}")?;
+        }
         writeln!(
             f,
-            "{:<44} {:>16}   {:<16} {:>16}  {:>8}",
+            "\n{:<46} {:>14}   {:<10} {:>14}  {:>6}",
             "", "bailey", "peer", "", "ratio"
         )?;
-        for row in &self.0 {
+        for row in &self.rows {
             let mut peers = row.peers.iter();
             let first = peers.next();
             writeln!(
@@ -93,6 +123,9 @@ impl fmt::Display for Table {
             for peer in peers {
                 writeln!(f, "{:<46} {:>14}   {}", "", "", against(row, peer))?;
             }
+            if let Some(worst) = &row.worst {
+                writeln!(f, "{:<46} {:>14}", "  the worst", show(worst, row.unit))?;
+            }
             let figures = std::iter::once(("bailey", &row.bailey));
             for (name, figure) in figures.chain(row.peers.iter().map(|(name, f)| (*name, f))) {
                 if let Figure::Failed(why) = figure {
@@ -100,7 +133,11 @@ impl fmt::Display for Table {
                 }
             }
             if let Some(mark) = row.mark {
-                writeln!(f, "  {}", judge(row, mark))?;
+                match judge(row, mark) {
+                    Some(Judged { wanted, met: true }) => writeln!(f, "  mark: {wanted}: met")?,
+                    Some(Judged { wanted, met: false }) => writeln!(f, "  mark: {wanted}: MISSED")?,
+                    None => writeln!(f, "  mark: not measured")?,
+                }
             }
         }
         Ok(())
@@ -126,15 +163,25 @@ fn show(figure: &Figure, unit: &str) -> String {
     }
 }
 
-fn judge(row: &Row, mark: Mark) -> String {
-    let (wanted, met) = match (mark, &row.bailey, row.peers.first()) {
-        (Mark::OfFirst(part), Figure::Value(ours), Some((name, Figure::Value(theirs)))) => {
-            (format!("at least {part} of {name}"), *ours >= part * theirs)
+/// A mark in words, and whether it is met.
+struct Judged {
+    wanted: String,
+    met: bool,
+}
+
+/// `None` if what it is about was not measured.
+fn judge(row: &Row, mark: Mark) -> Option<Judged> {
+    match (mark, &row.bailey, row.peers.first(), &row.worst) {
+        (Mark::OfFirst(part), Figure::Value(ours), Some((name, Figure::Value(theirs))), _) => {
+            Some(Judged {
+                wanted: format!("at least {part} of {name}"),
+                met: *ours >= part * theirs,
+            })
         }
-        (Mark::AtMost(limit), Figure::Value(ours), _) => {
-            (format!("at most {limit} {}", row.unit), *ours <= limit)
-        }
-        _ => return "mark: not measured".to_owned(),
-    };
-    format!("mark: {wanted}: {}", if met { "met" } else { "MISSED" })
+        (Mark::WorstAtMost(limit), _, _, Some(Figure::Value(worst))) => Some(Judged {
+            wanted: format!("the worst at most {limit} {}", row.unit),
+            met: *worst <= limit,
+        }),
+        _ => None,
+    }
 }

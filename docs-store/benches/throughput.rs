@@ -1,13 +1,31 @@
-//! Figures, not limits: `cargo test --release -p bailey-docs-store --test
-//! store -- --ignored entries_a_second --nocapture`.
+//! Figures of the store: entries a second, bytes an entry, a durable commit.
+//! `cargo bench -p bailey-docs-store`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a bench prints, and fails by panicking"
+)]
+
+#[path = "../tests/store/common.rs"]
+#[expect(dead_code, reason = "a bench uses a part of it")]
+mod common;
+
+fn main() {
+    // `cargo test --benches` only wants to know that it builds.
+    if std::env::args().any(|word| word == "--bench") {
+        entries_a_second();
+        microseconds_of_a_durable_commit();
+    }
+}
 
 use std::time::Instant;
 
-use crate::common::*;
 use bailey_docs_store::{Checkpointer, Reader, Role, Urgency};
 use bailey_model::{
     AddrClass, Event, FiveTuple, FlowId, FlowOpened, Granted, Host, HostFrom, Proto,
 };
+use common::*;
 
 const ENTRIES: u64 = 100_000;
 
@@ -32,8 +50,6 @@ fn per_second(started: Instant) -> u64 {
     ENTRIES * 1_000_000 / micros
 }
 
-#[test]
-#[ignore = "prints figures; run it optimised"]
 fn entries_a_second() {
     for per_commit in [1, 32] {
         let dir = TempDir::new();
@@ -93,8 +109,6 @@ fn entries_a_second() {
     }
 }
 
-#[test]
-#[ignore = "prints figures; run it optimised"]
 fn microseconds_of_a_durable_commit() {
     let dir = TempDir::new();
     let mut store = open(&dir, 1, NOW);
