@@ -11,8 +11,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 # Arguments for the program that a command ends in: `make demo ARGS=--json`.
 ARGS ?=
-# Cases of each property under `make fuzz`.
+# Cases of each property under `make fuzz`, and seconds of each fuzz target.
 CASES ?= 20000
+SECONDS ?= 30
 
 help:
 	@cat <<'EOF'
@@ -20,10 +21,10 @@ help:
 	make test    every test; the integration tests make networks of their own
 	make check   format, lints, licences
 	make bench   figures, each beside its peer in the same run
-	make fuzz    the property tests of the pure crates, CASES=$(CASES) each
+	make fuzz    property tests, CASES=$(CASES) each; random bytes, SECONDS=$(SECONDS) a target
 
-	The first four name the Debian packages they need, and ask before they
-	install what is missing. YES=1 installs without asking, YES=0 never does.
+	Each names the Debian packages it needs, and asks before it
+	installs what is missing. YES=1 installs without asking, YES=0 never does.
 	EOF
 
 demo:
@@ -58,6 +59,8 @@ bench:
 	"$(TARGET)/release/bailey-bench" $(ARGS)
 
 fuzz:
+	@.ci/packages build
 	PROPTEST_CASES=$(CASES) cargo test --profile ci --lib \
-	  -p bailey-model -p bailey-envelope -p bailey-gate-proto -p bailey-session \
-	  -p bailey-fence-plan -p bailey-rules $(ARGS)
+	  -p bailey-docs-store -p bailey-envelope -p bailey-gate-proto -p bailey-node
+	cargo build --profile ci -p bailey-tests --bin bailey-fuzz
+	"$(TARGET)/ci/bailey-fuzz" --seconds $(SECONDS) $(ARGS)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bailey_channel::Channel;
-use bailey_model::{BoxEnd, ChildExit, FlowRefused, Proto, Reach, StoppedBy};
+use bailey_model::{BoxEnd, ChildExit, FlowRefused, Host, Proto, Reach, StoppedBy};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
@@ -335,6 +335,12 @@ fn would_grant(refused: &FlowRefused) -> String {
         refused.class,
         None | Some(AddrClass::Internet | AddrClass::Local)
     );
+    // Names that the gate answers by itself are granted by no word.
+    let special = |host: &Host| {
+        let last = host.as_str().rsplit('.').next().unwrap_or_default();
+        ["local", "test", "invalid", "onion", "localhost", "bailey"].contains(&last)
+    };
+    let grantable = grantable && !refused.host.as_ref().is_some_and(special);
     let port = refused
         .dst
         .map(|dst| format!(":{}", dst.port()))

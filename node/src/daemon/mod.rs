@@ -353,11 +353,10 @@ impl Node {
         }
     }
 
-    /// An entry stands: rules first, then who waits.
+    /// An entry stands: whoever waits for it, then the rules.
     fn on_appended(&mut self, doc: DocId, entry: &bailey_model::Entry, tag: Tag) {
-        match doc {
-            DocId::Box(box_id) => self.observe(box_id, entry),
-            _ => self.fold.push(self.this, entry),
+        if !matches!(doc, DocId::Box(_)) {
+            self.fold.push(self.this, entry);
         }
         self.follow(self.this, doc, entry);
         match tag {
@@ -374,6 +373,9 @@ impl Node {
         }
         if let Event::Receipt(receipt) = &entry.event {
             self.on_receipt(receipt, self.this);
+        }
+        if let DocId::Box(box_id) = doc {
+            self.observe(box_id, entry);
         }
     }
 

@@ -124,6 +124,16 @@ impl Node {
         let failure = match result {
             Ok(account) => {
                 self.account = Some(account);
+                // The store has entered the name by itself.
+                let event = Event::DeviceNamed(bailey_model::DeviceNamed {
+                    name: self.name.clone(),
+                });
+                let entry = Entry {
+                    no: 0,
+                    ts: clock::now(),
+                    event,
+                };
+                self.fold.push(self.this, &entry);
                 None
             }
             Err(why) => Some(Failure::host(format!("no account could be made: {why}"))),

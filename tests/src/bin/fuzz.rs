@@ -68,7 +68,7 @@ fn read(words: &[String]) -> Option<Wanted> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut wanted = Wanted {
         length: Duration::from_secs(10),
-        // Short enough to be typed again.
+        // Runs that begin seconds apart must not share their inputs.
         seed: since.map_or(1, |since| since.as_secs() << 24),
         target: None,
     };
