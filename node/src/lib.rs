@@ -3,10 +3,13 @@
 //! The daemon is one event loop that joins the rooms; nothing else knows more
 //! than one of them. The command line is its client.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod api;
 pub mod cli;
 pub mod client;
 pub mod daemon;
+mod log;
 pub mod paths;
 pub mod rows;
 pub mod show;

@@ -114,3 +114,21 @@ fn terminal(data: &[u8]) {
     }
     assert!(shown.iter().take(2).all(|text| text.chars().count() <= 120));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told() {
+        let target = Target {
+            name: "broken",
+            run: |input| assert!(input.is_empty(), "found {}", input.len()),
+            pool: Vec::new(),
+            mend: |_| {},
+        };
+        assert_eq!(target.run(&[]), Ok(()));
+        assert_eq!(target.run(&[1]), Err("found 1".to_owned()));
+        assert_eq!(hex(&[1, 0xfe]), "01fe");
+    }
+}

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::event::{ANSWERS, Answer, ConnId, NodeEvent};
 use crate::api::{API, Tell};
+use crate::log::log;
 
 /// Connections at once; a person has a few.
 const MAX_CONNECTIONS: usize = 256;
@@ -43,7 +44,7 @@ pub(crate) async fn accept(listener: UnixListener, events: mpsc::Sender<NodeEven
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                eprintln!("control socket: {error}");
+                log!("control socket: {error}");
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 continue;
             }

@@ -13,6 +13,7 @@ use super::event::NodeEvent;
 use super::store::StoreAsk;
 use super::{Node, clock};
 use crate::api::Failure;
+use crate::log::log;
 use crate::rows::{self, DeviceRow};
 
 /// Commands that wait for the endpoint. The sessions' credit keeps answers far
@@ -93,7 +94,7 @@ impl Devices {
         if running.commands.try_send(command).is_err() {
             // Without its answers the endpoint is of no use; the loop starts a
             // new one.
-            eprintln!("sync: the endpoint does not take commands");
+            log!("sync: the endpoint does not take commands");
             self.endpoint = None;
             self.up.clear();
         }
@@ -200,7 +201,7 @@ impl Node {
         if kept != Some(port)
             && let Err(error) = write_private(&port_file, &port.to_string())
         {
-            eprintln!("{}: {error}", port_file.display());
+            log!("{}: {error}", port_file.display());
         }
         self.devices.endpoint = Some(Running {
             port,
@@ -240,7 +241,7 @@ impl Node {
             })
             .collect();
         if let Err(error) = write_private(&path, &lines.concat()) {
-            eprintln!("{}: {error}", path.display());
+            log!("{}: {error}", path.display());
         }
     }
 
@@ -262,7 +263,7 @@ impl Node {
             }
             SyncEvent::Down { peer, reason } => {
                 self.devices.up.remove(&peer);
-                eprintln!("session with {} over: {reason}", rows::short(&peer));
+                log!("session with {} over: {reason}", rows::short(&peer));
             }
             SyncEvent::NeedRange {
                 peer,
@@ -284,7 +285,7 @@ impl Node {
                 peer, chain, seq, ..
             } => {
                 let writer = rows::short(&chain.writer);
-                eprintln!(
+                log!(
                     "{} has another envelope {seq} of {writer} than is here",
                     rows::short(&peer)
                 );
@@ -297,7 +298,7 @@ impl Node {
     pub(super) fn on_members(&mut self, members: Vec<(DeviceId, DevicePublic, Role)>) {
         self.devices.set_members(members);
         if let Err(failure) = self.start_sync() {
-            eprintln!("{}", failure.text);
+            log!("{}", failure.text);
         }
         self.devices.tell_members();
     }

@@ -38,6 +38,7 @@ use self::fold::Fold;
 use self::run_state::Run;
 use self::store::{IN_FLIGHT, StoreAsk, StoreTell, Tag};
 use crate::api::{Failure, Tell};
+use crate::log::log;
 use crate::paths::Paths;
 
 /// A node that a command started leaves after this long without box, peer or
@@ -304,7 +305,7 @@ impl Node {
         // The channel holds more than the loop ever has under way; a thread
         // that is gone ends the loop by its own channel.
         if self.asks.try_send(ask).is_err() {
-            eprintln!("the store's thread does not take asks");
+            log!("the store's thread does not take asks");
         }
     }
 
@@ -331,7 +332,7 @@ impl Node {
                 failure,
                 why,
             } => {
-                eprintln!(
+                log!(
                     "envelope of {} not taken: {why}",
                     crate::rows::short(&chain.writer)
                 );
@@ -381,7 +382,7 @@ impl Node {
 
     /// The audit cannot take an entry: nothing new goes out, what runs goes on.
     fn on_not_appended(&mut self, tag: Tag, why: &str) {
-        eprintln!("the audit cannot be written: {why}");
+        log!("the audit cannot be written: {why}");
         match tag {
             Tag::None | Tag::Told(_) => {}
             Tag::Started(run) => self.fail(run, format!("the audit cannot be written: {why}")),

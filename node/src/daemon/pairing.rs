@@ -22,6 +22,7 @@ use super::Node;
 use super::event::{ConnId, NodeEvent};
 use super::store::StoreAsk;
 use crate::api::{Failure, Tell};
+use crate::log::log;
 
 /// Addresses that fit into a code.
 const MAX_ADDRS: usize = 3;
@@ -176,7 +177,7 @@ impl Node {
             return;
         };
         match event {
-            HostEvent::WrongTry { left } => eprintln!("pairing: a wrong code, {left} tries left"),
+            HostEvent::WrongTry { left } => log!("pairing: a wrong code, {left} tries left"),
             HostEvent::Words {
                 words,
                 device: public,

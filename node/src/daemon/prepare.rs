@@ -16,6 +16,7 @@ use super::clock;
 use super::event::ConnId;
 use super::run_state::{Prepared, Run};
 use crate::api::{Failure, GrantAsk, RunAsk};
+use crate::log::log;
 use crate::paths::{Paths, private_dir};
 use crate::show;
 
@@ -104,7 +105,7 @@ pub(super) fn prepare(
 pub(super) fn remove_own_folder(paths: &Paths, name: &str) {
     let folder = paths.boxed(name);
     if let Err(error) = std::fs::remove_dir_all(&folder) {
-        eprintln!("{}: {error}", folder.display());
+        log!("{}: {error}", folder.display());
     }
 }
 

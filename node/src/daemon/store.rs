@@ -22,6 +22,7 @@ use self::thread::Thread;
 use super::clock;
 use super::event::{ConnId, RunId};
 use crate::api::Failure;
+use crate::log::log;
 use crate::paths::Paths;
 
 /// Asks under way at once; the loop takes no further event past it.
@@ -213,7 +214,7 @@ fn checkpoint(paths: &Paths) -> std::io::Result<()> {
     let run = move || loop {
         std::thread::sleep(CHECKPOINT_EVERY);
         if let Err(error) = checkpointer.run() {
-            eprintln!("store: checkpoint: {error}");
+            log!("store: checkpoint: {error}");
         }
     };
     std::thread::Builder::new()

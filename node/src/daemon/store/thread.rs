@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::super::clock;
 use super::{StoreAsk, StoreTell, Tag, members};
+use crate::log::log;
 
 /// Most asks committed together.
 const BATCH: usize = 256;
@@ -102,10 +103,10 @@ impl Thread {
             }
         }
         if let Err(error) = self.store.seal_all(clock::now()) {
-            eprintln!("store: the last entries stay in the journal: {error}");
+            log!("store: the last entries stay in the journal: {error}");
         }
         if let Err(error) = self.store.commit(true) {
-            eprintln!("store: the last commit: {error}");
+            log!("store: the last commit: {error}");
         }
     }
 
@@ -270,7 +271,7 @@ impl Thread {
             }
             // Kept and served as it is; its chain goes on.
             Err(IngestError::Quarantined { seq, reason, .. }) => {
-                eprintln!("envelope {seq} of {} set aside: {reason}", chain.writer);
+                log!("envelope {seq} of {} set aside: {reason}", chain.writer);
                 StoreTell::Ingested {
                     peer,
                     chain,
@@ -294,7 +295,7 @@ impl Thread {
         let bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let found = self.store.range(&chain, from_seq, MAX_RANGE, bytes);
         let envelopes = found.unwrap_or_else(|error| {
-            eprintln!("store: {error}");
+            log!("store: {error}");
             Vec::new()
         });
         StoreTell::Range {
@@ -313,7 +314,7 @@ impl Thread {
                 Ok(opened) if opened.is_empty() => return all,
                 Ok(opened) => all.extend(flat(opened)),
                 Err(error) => {
-                    eprintln!("store: {error}");
+                    log!("store: {error}");
                     return all;
                 }
             }
@@ -374,7 +375,7 @@ impl Thread {
         };
         self.changed = true;
         if let Err(error) = sealed {
-            eprintln!("store: sealing is tried again: {error}");
+            log!("store: sealing is tried again: {error}");
         }
     }
 
