@@ -110,6 +110,8 @@ pub enum Tell {
     Refused(FlowRefused),
     /// A notice that this box raised.
     Noticed(Notice),
+    /// A line about the box for whoever ran it.
+    Note(String),
     /// The box is over.
     Ended(Ended),
     /// A row of [`Ask::Ps`].
@@ -164,7 +166,9 @@ pub struct Ended {
     /// Why it is over.
     pub end: BoxEnd,
     /// Flows that the gate reset at the end.
-    pub flows_reset: u32,
+    pub flows_reset: Option<u32>,
+    /// Processes that were there when the end began.
+    pub processes_ended: Option<u32>,
     /// Processes still there, counted after; `None` where nobody could count.
     pub processes_left: Option<u32>,
     /// What was refused, each kind once with its count.

@@ -102,11 +102,14 @@ pub struct BoxEnded {
     pub incarnation: Incarnation,
     /// Why it is over.
     pub end: BoxEnd,
+    /// Processes that were there when it began to end; `None` where nobody could
+    /// count.
+    pub processes_ended: Option<u32>,
     /// Processes of the box still there, counted after the end; `None` where
     /// nobody could count.
     pub processes_left: Option<u32>,
-    /// Flows that the gate reset at the end.
-    pub flows_reset: u32,
+    /// Flows that the gate reset at the end; `None` where it did not say.
+    pub flows_reset: Option<u32>,
 }
 
 /// Why an incarnation of a box is over.
@@ -242,14 +245,15 @@ pub struct Receipt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestOutcome {
     /// The box is stopped: processes ended, processes left when counted after,
-    /// flows reset, and how long it took in milliseconds.
+    /// flows reset (each `None` where nobody could count), and how long it took
+    /// in milliseconds.
     Stopped {
         /// Processes that were there before.
-        processes_ended: u32,
+        processes_ended: Option<u32>,
         /// Processes counted after.
-        processes_left: u32,
+        processes_left: Option<u32>,
         /// Flows reset.
-        flows_reset: u32,
+        flows_reset: Option<u32>,
         /// From the request to the count after, in milliseconds.
         took_ms: u32,
     },

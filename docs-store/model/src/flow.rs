@@ -258,6 +258,9 @@ pub enum EndReason {
     BoxStopped,
     /// The gate ended without saying how.
     GateLost,
+    /// Refused after its entry: the dial met itself, or policy, addresses or
+    /// routes had changed meanwhile.
+    Refused,
 }
 
 impl EndReason {
@@ -275,6 +278,7 @@ impl EndReason {
             Self::Evicted => "evicted",
             Self::BoxStopped => "box stopped",
             Self::GateLost => "gate lost",
+            Self::Refused => "refused",
         }
     }
 }

@@ -19,8 +19,9 @@ fn ended(end: BoxEnd) -> Event {
         box_id: BoxId([1; 16]),
         incarnation: Incarnation([2; 16]),
         end,
+        processes_ended: Some(4),
         processes_left: Some(0),
-        flows_reset: 3,
+        flows_reset: Some(3),
     })
 }
 
@@ -130,9 +131,9 @@ fn events() -> Vec<Event> {
             kind: RequestKind::Stop,
         }),
         receipt(RequestOutcome::Stopped {
-            processes_ended: 4,
-            processes_left: 0,
-            flows_reset: 2,
+            processes_ended: Some(4),
+            processes_left: Some(0),
+            flows_reset: None,
             took_ms: 12,
         }),
         receipt(RequestOutcome::AlreadyOver),

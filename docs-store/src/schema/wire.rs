@@ -112,7 +112,7 @@ codes!(refusal_code, refusal_of, Refusal {
 });
 codes!(end_code, end_of, EndReason {
     Closed = 1, ResetByBox = 2, ResetByPeer = 3, DialRefused = 4, DialUnreachable = 5,
-    DialTimeout = 6, Idle = 7, Evicted = 8, BoxStopped = 9, GateLost = 10,
+    DialTimeout = 6, Idle = 7, Evicted = 8, BoxStopped = 9, GateLost = 10, Refused = 11,
 });
 codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1 });
 codes!(request_code, request_of, RequestKind { Stop = 1 });
@@ -312,8 +312,9 @@ struct WireBoxEnded {
     box_id: [u8; 16],
     incarnation: [u8; 16],
     end: WireEnd,
+    processes_ended: Option<u32>,
     processes_left: Option<u32>,
-    flows_reset: u32,
+    flows_reset: Option<u32>,
 }
 
 /// Order is part of the format: new variants go last.
@@ -347,6 +348,7 @@ impl From<&BoxEnded> for WireBoxEnded {
             box_id: it.box_id.0,
             incarnation: it.incarnation.0,
             end,
+            processes_ended: it.processes_ended,
             processes_left: it.processes_left,
             flows_reset: it.flows_reset,
         }
@@ -371,6 +373,7 @@ impl WireBoxEnded {
             box_id: BoxId(self.box_id),
             incarnation: Incarnation(self.incarnation),
             end,
+            processes_ended: self.processes_ended,
             processes_left: self.processes_left,
             flows_reset: self.flows_reset,
         })
@@ -469,9 +472,9 @@ struct WireReceipt {
 #[derive(Serialize, Deserialize)]
 enum WireOutcome {
     Stopped {
-        processes_ended: u32,
-        processes_left: u32,
-        flows_reset: u32,
+        processes_ended: Option<u32>,
+        processes_left: Option<u32>,
+        flows_reset: Option<u32>,
         took_ms: u32,
     },
     AlreadyOver,

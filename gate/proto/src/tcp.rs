@@ -245,7 +245,7 @@ impl Tcp {
         if let Err((decision, why)) = common.stands(Transport::Tcp, flow.ends.dst, &mut flow.basis)
         {
             common.refuse(now, Proto::Tcp, flow.ends, decision, why);
-            return self.answer(common, now, id, EndReason::DialRefused, None, out);
+            return self.answer(common, now, id, EndReason::Refused, None, out);
         }
         let Stage::Parked(parked) = &mut flow.stage else {
             return;
@@ -317,7 +317,7 @@ impl Tcp {
         }
         if let Err((decision, why)) = judged {
             common.refuse(now, Proto::Tcp, flow.ends, decision, why);
-            return self.answer(common, now, id, EndReason::DialRefused, None, out);
+            return self.answer(common, now, id, EndReason::Refused, None, out);
         }
         self.start(common, now, id, out);
     }

@@ -133,7 +133,7 @@ impl Udp {
             let ends = flow.ends;
             common.unreachable(ends, Unreachable::Port, ip.whole, out);
             common.refuse(now, Proto::Udp, ends, decision, why);
-            return self.over(common, now, id, EndReason::DialRefused);
+            return self.over(common, now, id, EndReason::Refused);
         }
         self.send(common, now, id, ip.whole, data, out);
     }
@@ -371,7 +371,7 @@ impl Udp {
         if let Err((decision, why)) = common.stands(Transport::Udp, flow.ends.dst, &mut flow.basis)
         {
             common.refuse(now, Proto::Udp, flow.ends, decision, why);
-            return self.over(common, now, id, EndReason::DialRefused);
+            return self.over(common, now, id, EndReason::Refused);
         }
         if common.datagram_in(from, src, data, out) {
             flow.packets_in += 1;

@@ -301,12 +301,12 @@ fn summary(ended: &Ended) {
                     format!("from device {}", crate::rows::short(device))
                 }
             };
-            let left = match ended.processes_left {
-                Some(left) => format!("{} left", count(left as usize, "process")),
-                None => "processes not counted".to_owned(),
-            };
-            let reset = count(ended.flows_reset as usize, "flow");
-            out::say(&format!("stopped {who}: {left}, {reset} reset"));
+            let processes = counted(ended.processes_ended, "process");
+            let left = counted(ended.processes_left, "left");
+            let flows = counted(ended.flows_reset, "flow");
+            out::say(&format!(
+                "stopped {who}: {processes} ended, {left}, {flows} reset"
+            ));
         }
         BoxEnd::FenceLost => out::say("the box's launcher went away; the box went with it"),
         BoxEnd::Exited(_) | BoxEnd::ClientGone | BoxEnd::NotStarted(_) | BoxEnd::NodeLost => {}
@@ -373,6 +373,17 @@ fn describe(refused: &FlowRefused) -> String {
         .map(|class| format!("{}, ", class.as_str()))
         .unwrap_or_default();
     format!("{what}: {class}{}", refused.refusal.as_str())
+}
+
+/// A number that was measured, or that it was not.
+fn counted(number: Option<u32>, noun: &str) -> String {
+    match (number, noun) {
+        (Some(number), "left") => format!("{number} left"),
+        (Some(number), noun) => count(number as usize, noun),
+        (None, "left") => "what is left not counted".to_owned(),
+        (None, "process") => "processes not counted".to_owned(),
+        (None, noun) => format!("{noun}s not counted"),
+    }
 }
 
 /// `1 flow`, `2 flows`, `0 processes`.

@@ -87,8 +87,8 @@ fn report(target: &str, outcome: &RequestOutcome, json: bool) -> Result<(), Fail
                 }));
             }
             out::line(&format!(
-                "{target}: stopped · processes ended {processes_ended}, left {processes_left} · \
-                 flows reset {flows_reset} · {took_ms} ms"
+                "{target}: stopped · processes ended {processes_ended:?}, left {processes_left:?} · \
+                 flows reset {flows_reset:?} · {took_ms} ms"
             ))
         }
         RequestOutcome::AlreadyOver if json => {

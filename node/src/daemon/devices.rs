@@ -87,6 +87,15 @@ impl Devices {
         self.endpoint.as_ref().map(|running| running.port)
     }
 
+    /// The endpoint is gone; the loop's tick starts another.
+    pub(super) fn gone(&mut self, port: u16) {
+        if self.port() == Some(port) {
+            log!("sync: the endpoint is gone");
+            self.endpoint = None;
+            self.up.clear();
+        }
+    }
+
     fn command(&mut self, command: SyncCommand) {
         let Some(running) = &self.endpoint else {
             return;
@@ -95,8 +104,8 @@ impl Devices {
             // Without its answers the endpoint is of no use; the loop starts a
             // new one.
             log!("sync: the endpoint does not take commands");
-            self.endpoint = None;
-            self.up.clear();
+            let port = running.port;
+            self.gone(port);
         }
     }
 
@@ -207,7 +216,7 @@ impl Node {
             port,
             commands: forward(commands),
         });
-        tokio::spawn(hand_on(events, self.events.clone()));
+        tokio::spawn(hand_on(events, self.events.clone(), port));
         self.devices.addrs = read_addrs(&self.paths.state.join("peers"));
         self.devices.tell_members();
         let heads = self.devices.heads.values().copied().collect();
@@ -343,12 +352,14 @@ fn forward(endpoint: mpsc::Sender<SyncCommand>) -> mpsc::Sender<SyncCommand> {
     commands
 }
 
-async fn hand_on(mut events: mpsc::Receiver<SyncEvent>, to: mpsc::Sender<NodeEvent>) {
+async fn hand_on(mut events: mpsc::Receiver<SyncEvent>, to: mpsc::Sender<NodeEvent>, port: u16) {
     while let Some(event) = events.recv().await {
         if to.send(NodeEvent::Sync(event)).await.is_err() {
             return;
         }
     }
+    // The loop may be gone first: then nobody needs another endpoint.
+    let _gone = to.send(NodeEvent::SyncGone { port }).await;
 }
 
 /// A line a device: its id and its addresses. Lines that do not parse are

@@ -60,6 +60,8 @@ pub(crate) enum NodeEvent {
     GateGone { run: RunId },
     /// A follower was sent a box's history up to this entry.
     HistoryRead { conn: ConnId, upto: u64 },
+    /// The sync endpoint of this start is gone.
+    SyncGone { port: u16 },
     /// The sync endpoint says something.
     Sync(SyncEvent),
     /// A pairing goes on.

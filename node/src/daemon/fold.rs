@@ -15,6 +15,8 @@ use crate::rows::{self, BoxRow, short};
 
 /// Notices kept for showing; older ones stay in the document.
 const MAX_NOTICES: usize = 10_000;
+/// Boxes kept for listing: each unnamed run is one.
+const MAX_BOXES: usize = 10_000;
 /// Requests kept; one is acted on within the life of its box's incarnation.
 const MAX_REQUESTS: usize = 10_000;
 /// Longest shown device name, in characters.
@@ -39,6 +41,8 @@ pub(crate) struct RequestState {
     pub(crate) from: DeviceId,
     pub(crate) request: Request,
     pub(crate) receipt: Option<Receipt>,
+    /// In which order it came.
+    seen: u64,
 }
 
 /// The fold.
@@ -48,6 +52,7 @@ pub(crate) struct Fold {
     names: BTreeMap<DeviceId, String>,
     notices: std::collections::VecDeque<(DeviceId, Timestamp, Notice)>,
     requests: BTreeMap<RequestId, RequestState>,
+    seen: u64,
 }
 
 impl Fold {
@@ -65,6 +70,7 @@ impl Fold {
                     command: started.command.clone(),
                     ended: None,
                 };
+                self.make_room_for_box();
                 self.boxes.insert((writer, started.box_id), state);
             }
             Event::BoxEnded(ended) => {
@@ -83,7 +89,10 @@ impl Fold {
                 }
                 self.notices.push_back((writer, entry.ts, notice.clone()));
             }
-            Event::Request(request) if self.requests.len() < MAX_REQUESTS => {
+            Event::Request(request) => {
+                self.make_room_for_request();
+                self.seen += 1;
+                let seen = self.seen;
                 // An id seen before is the same request, or a forgery of it by
                 // another member: the first stands.
                 self.requests
@@ -92,6 +101,7 @@ impl Fold {
                         from: writer,
                         request: request.clone(),
                         receipt: None,
+                        seen,
                     });
             }
             Event::Receipt(receipt) => {
@@ -100,13 +110,39 @@ impl Fold {
                     state.receipt = Some(receipt.clone());
                 }
             }
-            Event::Request(_)
-            | Event::FlowOpened(_)
+            Event::FlowOpened(_)
             | Event::FlowRefused(_)
             | Event::FlowEnded(_)
             | Event::NameAsked(_)
             | Event::Gap(_)
             | Event::Newer(_) => {}
+        }
+    }
+
+    /// Forgets an answered request, else the oldest: none may keep a newer stop
+    /// from being seen.
+    fn make_room_for_request(&mut self) {
+        if self.requests.len() < MAX_REQUESTS {
+            return;
+        }
+        let order = |state: &RequestState| (state.receipt.is_none(), state.seen);
+        let first = self.requests.iter().min_by_key(|(_, state)| order(state));
+        if let Some(id) = first.map(|(id, _)| *id) {
+            self.requests.remove(&id);
+        }
+    }
+
+    /// Forgets the box that ended first; what runs is always listed.
+    fn make_room_for_box(&mut self) {
+        if self.boxes.len() < MAX_BOXES {
+            return;
+        }
+        let ended = self
+            .boxes
+            .iter()
+            .filter_map(|(key, state)| Some((state.ended.as_ref()?.0, *key)));
+        if let Some((_, key)) = ended.min() {
+            self.boxes.remove(&key);
         }
     }
 
@@ -223,8 +259,9 @@ mod tests {
             box_id: BoxId([id; 16]),
             incarnation: Incarnation([run; 16]),
             end: BoxEnd::Exited(ChildExit::Code(0)),
+            processes_ended: Some(0),
             processes_left: Some(0),
-            flows_reset: 0,
+            flows_reset: Some(0),
         })
     }
 
@@ -274,6 +311,29 @@ mod tests {
         assert_eq!(fold.resolve("yard@0202", HERE).unwrap().writer, THERE);
         assert!(fold.resolve("yard@phone", HERE).is_err());
         assert!(fold.resolve("keep", HERE).is_err());
+    }
+
+    #[test]
+    fn old_requests_never_keep_a_new_stop_from_being_seen() {
+        let mut fold = Fold::default();
+        let request = |id: u64| {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&id.to_be_bytes());
+            Event::Request(Request {
+                id: RequestId(bytes),
+                node: HERE,
+                box_id: BoxId([1; 16]),
+                incarnation: Incarnation([1; 16]),
+                kind: bailey_model::RequestKind::Stop,
+            })
+        };
+        for id in 0..=10_000 {
+            push(&mut fold, THERE, id + 1, request(id));
+        }
+        assert_eq!(fold.requests.len(), MAX_REQUESTS);
+        let mut last = [0; 16];
+        last[..8].copy_from_slice(&10_000_u64.to_be_bytes());
+        assert!(fold.request(RequestId(last)).is_some());
     }
 
     trait IntoEvent {

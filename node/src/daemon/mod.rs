@@ -16,6 +16,7 @@ mod lock;
 mod pairing;
 mod prepare;
 mod questions;
+mod reading;
 mod run_state;
 mod runs;
 mod store;
@@ -268,8 +269,9 @@ impl Node {
                 box_id,
                 incarnation,
                 end: BoxEnd::NodeLost,
+                processes_ended: None,
                 processes_left: None,
-                flows_reset: 0,
+                flows_reset: None,
             });
             self.append(
                 DocId::Box(box_id),
@@ -301,11 +303,16 @@ impl Node {
     }
 
     fn ask_store(&mut self, ask: StoreAsk) {
-        self.in_flight += 1;
         // The channel holds more than the loop ever has under way; a thread
         // that is gone ends the loop by its own channel.
-        if self.asks.try_send(ask).is_err() {
-            log!("the store's thread does not take asks");
+        match self.asks.try_send(ask) {
+            Ok(()) => self.in_flight += 1,
+            Err(blocking::TrySendError::Full(ask) | blocking::TrySendError::Disconnected(ask)) => {
+                log!("the store's thread does not take asks");
+                if let StoreAsk::Append { tag, .. } = ask {
+                    self.on_not_appended(tag, "the store does not answer");
+                }
+            }
         }
     }
 
@@ -361,7 +368,7 @@ impl Node {
         }
         self.follow(self.this, doc, entry);
         match tag {
-            Tag::None => {}
+            Tag::None | Tag::Listed(_) => {}
             Tag::Started(run) => self.on_started(run),
             Tag::Told(run) => {
                 if let Event::FlowRefused(refused) = &entry.event {
@@ -385,7 +392,9 @@ impl Node {
         log!("the audit cannot be written: {why}");
         match tag {
             Tag::None | Tag::Told(_) => {}
-            Tag::Started(run) => self.fail(run, format!("the audit cannot be written: {why}")),
+            Tag::Listed(run) | Tag::Started(run) => {
+                self.fail(run, format!("the audit cannot be written: {why}"))
+            }
             Tag::Ticket(run, ticket) => {
                 self.answer_gate(run, ToGate::Refused { ticket });
                 self.on_unwritten(run);
@@ -427,7 +436,14 @@ impl Node {
 
     /// Shows an entry to the rules, and writes the notices that they raise.
     fn observe(&mut self, box_id: BoxId, entry: &bailey_model::Entry) {
-        let Ok(id) = clock::random() else { return };
+        let id = match clock::random() {
+            Ok(id) => id,
+            // A notice with an id that another could have beats no notice.
+            Err(error) => {
+                log!("entropy: {error}");
+                [0; 16]
+            }
+        };
         let place = EntryRef {
             writer: self.this,
             box_id,
@@ -466,6 +482,7 @@ impl Node {
             NodeEvent::Gate { run, said } => self.on_gate(run, said),
             NodeEvent::GateGone { run } => self.on_gate_gone(run),
             NodeEvent::Sync(event) => self.on_sync(event),
+            NodeEvent::SyncGone { port } => self.devices.gone(port),
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
             NodeEvent::HistoryRead { conn, upto } => self.history_read(conn, upto),
         }
@@ -494,6 +511,9 @@ impl Node {
     fn on_tick(&mut self, background: bool) {
         self.end_overdue(Instant::now());
         self.push_facts();
+        if let Err(failure) = self.start_sync() {
+            log!("{}", failure.text);
+        }
         let busy = !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
         if busy {
             self.idle_since = Instant::now();
@@ -537,6 +557,7 @@ impl Node {
                     Instant::now(),
                 );
             }
+            self.close_if_over(run);
         }
     }
 }

@@ -2,29 +2,27 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::sync::Arc;
 
 use bailey_docs_store::{DocId, Urgency};
 use bailey_fence_plan::channel::ToFence;
 use bailey_model::{
-    BoxEnd, DeviceId, Entry, Event, Receipt, Request, RequestId, RequestKind, StoppedBy, Timestamp,
+    BoxEnd, DeviceId, Entry, Event, Notice, Receipt, Request, RequestId, RequestKind, StoppedBy,
+    Timestamp,
 };
-use tokio::sync::mpsc;
+use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use super::event::{Answer, ConnId, NodeEvent, RunId};
+use super::event::{ConnId, RunId};
 use super::fold::BoxState;
-use super::run_state::Waiting;
-use super::store::{self, StoreAsk, Tag};
+use super::reading::{Desk, Raised};
+use super::run_state::{Phase, Waiting};
+use super::store::{StoreAsk, Tag};
 use super::{Node, clock};
 use crate::api::{Ask, Failure, RunAsk, Tell};
-use crate::rows::{self, FlowRow, Fold as RowFold, NoticeRow};
+use crate::rows::FlowRow;
 
 /// Entries that a follower may be behind while its history is read.
 const MAX_PENDING: usize = 65_536;
-/// How long a notice waits for the entries that raised it to arrive.
-const EVIDENCE_LIMIT: Duration = Duration::from_secs(1);
-/// Between two looks for them.
-const EVIDENCE_STEP: Duration = Duration::from_millis(20);
 
 /// A question that waits until there is an account.
 #[derive(Debug)]
@@ -112,6 +110,9 @@ impl Node {
     }
 
     fn go_on(&mut self, conn: ConnId, later: Later) -> Result<(), Failure> {
+        if self.leaving {
+            return Err(Failure::host("the node is leaving").hint("run this again"));
+        }
         match later {
             Later::Run(ask, fds) => self.begin(conn, *ask, fds),
             Later::DeviceAdd(addrs) => self.begin_add(conn, &addrs),
@@ -177,10 +178,34 @@ impl Node {
             .map(|(id, _)| *id)
     }
 
+    /// Signals of the terminal go to the command; before it runs, those that
+    /// would end it end the start.
     fn on_signal(&mut self, conn: ConnId, signal: i32) {
-        let run = self.run_of(conn).and_then(|id| self.runs.get(&id));
-        if let Some(fence) = run.and_then(|run| run.fence.as_ref()) {
-            fence.send(ToFence::Signal(signal), vec![]);
+        let ends = [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
+            .map(|known| known as i32)
+            .contains(&signal);
+        let Some(id) = self.run_of(conn) else {
+            let before = self.waiting_account.len();
+            self.waiting_account
+                .retain(|(waiting, _)| !ends || *waiting != conn);
+            if self.waiting_account.len() < before {
+                self.tell(
+                    conn,
+                    Tell::Failed(Failure::host("interrupted before the box began")),
+                );
+            }
+            return;
+        };
+        let Some(run) = self.runs.get(&id) else {
+            return;
+        };
+        match (run.phase, u8::try_from(signal)) {
+            (Phase::Entering | Phase::Making, Ok(number)) if ends => self.interrupt(id, number),
+            _ => {
+                if let Some(fence) = &run.fence {
+                    fence.send(ToFence::Signal(signal), vec![]);
+                }
+            }
         }
     }
 
@@ -208,11 +233,9 @@ impl Node {
         follow: bool,
     ) -> Result<(), Failure> {
         let state = self.fold.resolve(target, self.this)?;
-        let Some(answers) = self.conns.get(&conn).cloned() else {
+        let Some(desk) = self.desk(conn) else {
             return Ok(());
         };
-        let (paths, keys, events) = (self.paths.clone(), self.keys.clone(), self.events.clone());
-        let since = Timestamp(since_ms.unwrap_or(0));
         if follow {
             let follower = Follower {
                 writer: state.writer,
@@ -222,21 +245,19 @@ impl Node {
             };
             self.followers.flows.insert(conn, follower);
         }
-        tokio::task::spawn_blocking(move || {
-            let upto = match store::entries(&paths, &keys, DocId::Box(state.id), state.writer) {
-                Ok(entries) => send_flows(&answers, &state, &entries, since, follow),
-                Err(failure) => {
-                    let _gone = answers.blocking_send((Tell::Failed(failure), Vec::new()));
-                    return;
-                }
-            };
-            if follow {
-                let _loop_gone = events.blocking_send(NodeEvent::HistoryRead { conn, upto });
-            } else {
-                let _gone = answers.blocking_send((Tell::Done, Vec::new()));
-            }
-        });
+        tokio::spawn(desk.flows(state, Timestamp(since_ms.unwrap_or(0)), follow));
         Ok(())
+    }
+
+    /// What a task needs to read for a connection and answer it.
+    fn desk(&self, conn: ConnId) -> Option<Desk> {
+        Some(Desk {
+            conn,
+            answers: self.conns.get(&conn)?.clone(),
+            events: self.events.clone(),
+            paths: self.paths.clone(),
+            keys: Arc::clone(&self.keys),
+        })
     }
 
     /// A follower has its history: what came meanwhile, then what comes.
@@ -255,25 +276,30 @@ impl Node {
 
     /// Hands a new entry to whoever follows it.
     pub(super) fn follow(&mut self, writer: DeviceId, doc: DocId, entry: &Entry) {
-        if let Event::Notice(_) = entry.event {
-            let conns: Vec<_> = self.followers.notices.iter().copied().collect();
-            for conn in conns {
-                self.send_notices(conn, vec![(writer, entry.clone())], true);
+        if let Event::Notice(notice) = &entry.event {
+            for conn in &self.followers.notices {
+                let raised = self.raised(writer, entry.ts, notice);
+                self.send_notices(*conn, vec![raised], true, false);
             }
         }
-        let mut rows = Vec::new();
+        let (mut rows, mut slow) = (Vec::new(), Vec::new());
         for (conn, follower) in &mut self.followers.flows {
             if follower.writer != writer || follower.doc != doc {
                 continue;
             }
             match &mut follower.pending {
                 Some(pending) if pending.len() < MAX_PENDING => pending.push(entry.clone()),
-                Some(_) => {}
+                Some(_) => slow.push(*conn),
                 None => rows.extend(FlowRow::of(&follower.name, entry).map(|row| (*conn, row))),
             }
         }
         for (conn, row) in rows {
             self.tell(conn, Tell::Flow(Box::new(row)));
+        }
+        for conn in slow {
+            self.followers.flows.remove(&conn);
+            let failure = Failure::host("too many entries came before the history was read");
+            self.tell(conn, Tell::Failed(failure));
         }
     }
 
@@ -281,75 +307,25 @@ impl Node {
         if follow {
             self.followers.notices.insert(conn);
         }
-        let known = self.fold.notices().map(|(writer, ts, notice)| {
-            let entry = Entry {
-                no: 0,
-                ts: *ts,
-                event: Event::Notice(notice.clone()),
-            };
-            (*writer, entry)
-        });
-        self.send_notices(conn, known.collect(), follow);
+        let known = self.fold.notices();
+        let known = known.map(|(writer, ts, notice)| self.raised(*writer, *ts, notice));
+        self.send_notices(conn, known.collect(), false, !follow);
     }
 
-    /// Shows notices with those of their entries that this device holds. A
-    /// notice that has just come may be ahead of them: it waits a little.
-    fn send_notices(&self, conn: ConnId, notices: Vec<(DeviceId, Entry)>, follow: bool) {
-        let Some(answers) = self.conns.get(&conn).cloned() else {
-            return;
-        };
-        let (paths, keys) = (self.paths.clone(), self.keys.clone());
-        let fresh = follow && notices.len() == 1;
-        let named: Vec<_> = notices
-            .into_iter()
-            .map(|(writer, entry)| (self.fold.device_name(writer), writer, entry))
-            .collect();
-        tokio::task::spawn_blocking(move || {
-            for (device, writer, entry) in named {
-                let Event::Notice(notice) = entry.event else {
-                    continue;
-                };
-                let doc = DocId::Box(notice.box_id);
-                let wanted: Vec<u64> = notice.evidence.iter().map(|place| place.no).collect();
-                let until = std::time::Instant::now() + EVIDENCE_LIMIT;
-                let entries = loop {
-                    let all = store::entries(&paths, &keys, doc, writer).unwrap_or_default();
-                    let held: Vec<_> = all
-                        .into_iter()
-                        .filter(|entry| wanted.contains(&entry.no))
-                        .collect();
-                    let done = held.len() == wanted.len() || !fresh;
-                    if done || std::time::Instant::now() > until {
-                        break held;
-                    }
-                    std::thread::sleep(EVIDENCE_STEP);
-                };
-                let row = NoticeRow {
-                    v: rows::V,
-                    ts: entry.ts.to_string(),
-                    id: notice.id.to_string(),
-                    rule: notice.rule.as_str().to_owned(),
-                    box_name: notice.box_name.clone(),
-                    box_id: notice.box_id.to_string(),
-                    device,
-                    text: notice.text.clone(),
-                    evidence: wanted,
-                    entries: entries
-                        .iter()
-                        .filter_map(|entry| FlowRow::of(&notice.box_name, entry))
-                        .collect(),
-                };
-                if answers
-                    .blocking_send((Tell::Notice(row), Vec::new()))
-                    .is_err()
-                {
-                    return;
-                }
-            }
-            if !follow {
-                let _gone = answers.blocking_send((Tell::Done, Vec::new()));
-            }
-        });
+    fn send_notices(&self, conn: ConnId, raised: Vec<Raised>, fresh: bool, last: bool) {
+        if let Some(desk) = self.desk(conn) {
+            tokio::spawn(desk.notices(raised, fresh, last));
+        }
+    }
+
+    fn raised(&self, writer: DeviceId, ts: Timestamp, notice: &Notice) -> Raised {
+        let device = self.fold.device_name(writer);
+        Raised {
+            device,
+            writer,
+            ts,
+            notice: notice.clone(),
+        }
     }
 
     fn on_stop(&mut self, conn: ConnId, target: &str) -> Result<(), Failure> {
@@ -469,40 +445,4 @@ impl Node {
             );
         }
     }
-}
-
-/// Sends a box's history; returns the number of its last entry.
-fn send_flows(
-    answers: &mpsc::Sender<Answer>,
-    state: &BoxState,
-    entries: &[Entry],
-    since: Timestamp,
-    follow: bool,
-) -> u64 {
-    let upto = entries.last().map_or(0, |entry| entry.no);
-    let rows: Vec<FlowRow> = if follow {
-        let young = entries.iter().filter(|entry| entry.ts >= since);
-        young
-            .filter_map(|entry| FlowRow::of(&state.name, entry))
-            .collect()
-    } else {
-        let mut fold = RowFold::default();
-        entries
-            .iter()
-            .for_each(|entry| fold.push(&state.name, entry));
-        let since = since.to_string();
-        fold.finish()
-            .into_iter()
-            .filter(|row| row.ts >= since)
-            .collect()
-    };
-    for row in rows {
-        if answers
-            .blocking_send((Tell::Flow(Box::new(row)), Vec::new()))
-            .is_err()
-        {
-            break;
-        }
-    }
-    upto
 }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use bailey_fence_plan::channel::{BoxSpec, ToFence};
@@ -22,6 +22,9 @@ use bailey_model::{
     BoxEnd, BoxId, ChildExit, FlowId, FlowRefused, Host, Incarnation, Proto, Reach, Refusal,
     RequestId, StoppedBy,
 };
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::child::Program;
 use super::event::ConnId;
@@ -77,12 +80,17 @@ pub(crate) struct Run {
     /// The launcher's last word.
     pub(crate) exit: Option<ChildExit>,
     pub(crate) fence_over: bool,
+    /// The launcher said that pid 1 is gone and waited for.
+    pub(crate) waited: bool,
     pub(crate) gate_over: bool,
-    pub(crate) flows_reset: u32,
+    /// What the gate said at its end.
+    pub(crate) flows_reset: Option<u32>,
     /// Why it is over, fixed by whatever ended it first.
     pub(crate) end: Option<BoxEnd>,
+    /// When it was begun.
+    pub(crate) begun: Instant,
     pub(crate) ending_since: Option<Instant>,
-    pub(crate) processes_before: u32,
+    pub(crate) processes_before: Option<u32>,
     pub(crate) processes_left: Option<u32>,
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) open_flows: BTreeSet<FlowId>,
@@ -120,11 +128,13 @@ impl Run {
             gate_ready: false,
             exit: None,
             fence_over: false,
+            waited: false,
             gate_over: false,
-            flows_reset: 0,
+            flows_reset: None,
             end: None,
+            begun: Instant::now(),
             ending_since: None,
-            processes_before: 0,
+            processes_before: None,
             processes_left: None,
             waiting: Vec::new(),
             open_flows: BTreeSet::new(),
@@ -137,7 +147,7 @@ impl Run {
         if matches!(self.phase, Phase::Ending | Phase::Closing) {
             return;
         }
-        self.processes_before = self.count_processes().unwrap_or(0);
+        self.processes_before = self.count_processes();
         self.phase = Phase::Ending;
         self.end = Some(end);
         self.ending_since = Some(now);
@@ -156,10 +166,21 @@ impl Run {
         self.phase == Phase::Ending && self.fence_over && self.gate_over
     }
 
-    /// Processes of the box now, from its own `/proc`; `None` before it was made.
+    /// Processes of the box now, from its own `/proc`; `None` where that cannot
+    /// be read, or was never there.
     pub(crate) fn count_processes(&self) -> Option<u32> {
-        let root = self.proc_root.as_ref()?;
-        Some(count_numeric(root.as_fd()))
+        count_living(self.proc_root.as_ref()?.as_fd())
+    }
+
+    /// What is left after the end: counted, or by the launcher's word, which
+    /// comes only after it waited for pid 1, and so for the whole namespace.
+    pub(crate) fn count_left(&self) -> Option<u32> {
+        self.count_processes().or(self.waited.then_some(0))
+    }
+
+    /// How many the end ended, where both counts are known.
+    pub(crate) fn processes_ended(&self) -> Option<u32> {
+        Some(self.processes_before?.saturating_sub(self.processes_left?))
     }
 
     /// Counts a refusal for the summary; `true` the first time.
@@ -194,26 +215,48 @@ impl Run {
     }
 }
 
-/// Numeric names of a `/proc`: its processes. A `/proc` whose pid namespace is
-/// gone has none (kernel 5.8 and later answer ENOENT or an empty folder).
-fn count_numeric(root: std::os::fd::BorrowedFd<'_>) -> u32 {
-    let Ok(dir) = rustix::fs::openat(
-        root,
-        c".",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    ) else {
-        return 0;
+/// Living processes of a `/proc`: its numeric names, less those that are dead
+/// and not yet reaped. A `/proc` whose pid namespace is gone is empty or not
+/// there at all; what else cannot be read is not a count.
+fn count_living(root: BorrowedFd<'_>) -> Option<u32> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = match rustix::fs::openat(root, c".", flags, Mode::empty()) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT | Errno::SRCH) => return Some(0),
+        Err(_) => return None,
     };
-    let Ok(dir) = rustix::fs::Dir::new(dir) else {
-        return 0;
-    };
-    let numeric = |name: &[u8]| !name.is_empty() && name.iter().all(u8::is_ascii_digit);
-    let count = dir
-        .flatten()
-        .filter(|entry| numeric(entry.file_name().to_bytes()))
-        .count();
-    u32::try_from(count).unwrap_or(u32::MAX)
+    let mut count = 0_u32;
+    for entry in rustix::fs::Dir::new(dir).ok()? {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(Errno::NOENT | Errno::SRCH) => continue,
+            Err(_) => return None,
+        };
+        let name = entry.file_name().to_bytes();
+        if name.is_empty() || !name.iter().all(u8::is_ascii_digit) {
+            continue;
+        }
+        match is_dead(root, name) {
+            Ok(dead) => count = count.saturating_add(u32::from(!dead)),
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(count)
+}
+
+/// Whether a process has ended and only waits to be reaped (state Z or X in
+/// proc_pid_stat(5), after the name, which may hold any byte).
+fn is_dead(root: BorrowedFd<'_>, pid: &[u8]) -> Result<bool, Errno> {
+    let path = [pid, b"/stat"].concat();
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let stat = rustix::fs::openat(root, path.as_slice(), flags, Mode::empty())?;
+    let mut bytes = [0_u8; 512];
+    let count = rustix::io::read(&stat, &mut bytes)?;
+    let text = bytes.get(..count).unwrap_or_default();
+    let after = text.iter().rposition(|byte| *byte == b')');
+    let state = after.and_then(|at| text.get(at + 2));
+    Ok(matches!(state, Some(b'Z' | b'X')))
 }
 
 #[cfg(test)]
@@ -223,11 +266,17 @@ mod tests {
     #[test]
     fn a_proc_folder_counts_its_processes() {
         let root = std::fs::File::open("/proc").unwrap();
-        assert!(count_numeric(root.as_fd()) > 0);
-        let empty = std::fs::File::open("/proc/self/task").unwrap();
-        assert_eq!(
-            count_numeric(empty.as_fd()) as usize,
-            std::fs::read_dir("/proc/self/task").unwrap().count()
-        );
+        let before = count_living(root.as_fd()).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        assert!(before > 0);
+        // Ended and not reaped: not a living process, though its name is there.
+        let pid = child.id().to_string();
+        let until = Instant::now() + std::time::Duration::from_secs(5);
+        while !is_dead(root.as_fd(), pid.as_bytes()).unwrap() {
+            assert!(Instant::now() < until);
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_eq!(is_dead(root.as_fd(), pid.as_bytes()), Err(Errno::NOENT));
     }
 }

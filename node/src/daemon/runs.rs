@@ -8,8 +8,8 @@ use bailey_docs_store::{DocId, Urgency};
 use bailey_fence_plan::channel::{FromFence, ToFence};
 use bailey_gate_proto::channel::{FromGate, GateConfig, GateEvent, ToGate};
 use bailey_model::{
-    BoxEnd, BoxEnded, BoxStarted, EndReason, Event, FlowEnded, FlowRefused, Gap, Receipt, Refusal,
-    RequestOutcome, StoppedBy,
+    BoxEnd, BoxEnded, BoxStarted, ChildExit, EndReason, Event, FlowEnded, FlowRefused, Gap,
+    Receipt, Refusal, RequestOutcome, StoppedBy,
 };
 
 use super::event::RunId;
@@ -21,6 +21,8 @@ use crate::api::{Ended, Failure, RunAsk, Tell};
 /// How long launcher and gate may take to end a box; then the node goes by
 /// what it can count itself.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// How long a box may take from its first entry to its command.
+const MAKE_LIMIT: Duration = Duration::from_secs(30);
 /// Boxes at once on one node.
 const MAX_RUNS: usize = 512;
 
@@ -53,7 +55,7 @@ impl Node {
             DocId::Node,
             Event::BoxStarted(started.clone()),
             Urgency::Urgent,
-            Tag::None,
+            Tag::Listed(id),
         );
         self.append(
             doc,
@@ -105,12 +107,19 @@ impl Node {
             FromFence::Running => {}
             FromFence::Failed(error) => {
                 run.fence_over = true;
+                run.waited = true;
                 self.fail(id, error.to_string());
             }
             FromFence::Ended(exit) => {
-                run.exit = Some(exit);
                 run.fence_over = true;
-                run.begin_end(BoxEnd::Exited(exit), Instant::now());
+                run.waited = true;
+                if run.phase == Phase::Running {
+                    run.exit = Some(exit);
+                    run.begin_end(BoxEnd::Exited(exit), Instant::now());
+                } else {
+                    let what = "the launcher ended before the box was made".to_owned();
+                    run.begin_end(BoxEnd::NotStarted(what), Instant::now());
+                }
                 self.close_if_over(id);
             }
         }
@@ -157,7 +166,7 @@ impl Node {
             }
             FromGate::Event { ticket, event } => self.on_gate_event(id, ticket, event),
             FromGate::Stopped { flows_reset } => {
-                run.flows_reset = flows_reset;
+                run.flows_reset = Some(flows_reset);
                 run.gate_over = true;
                 self.close_if_over(id);
             }
@@ -197,9 +206,28 @@ impl Node {
             return;
         }
         let doc = DocId::Box(run.box_id);
-        let lost = std::mem::take(&mut run.open_flows);
         let making = run.phase == Phase::Making;
-        for flow in lost {
+        let client = run.client;
+        self.end_lost_flows(id);
+        let reason = "the gate went away; the box has no network from here on".to_owned();
+        if let Some(conn) = client {
+            self.tell(conn, Tell::Note(reason.clone()));
+        }
+        self.append(doc, Event::Gap(Gap { reason }), Urgency::Urgent, Tag::None);
+        if making {
+            self.fail(id, "the gate went away before the box was ready".to_owned());
+        } else {
+            self.close_if_over(id);
+        }
+    }
+
+    /// Flows whose gate can no longer say how they ended.
+    fn end_lost_flows(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let doc = DocId::Box(run.box_id);
+        for flow in std::mem::take(&mut run.open_flows) {
             let ended = FlowEnded {
                 flow,
                 bytes_out: 0,
@@ -209,13 +237,6 @@ impl Node {
                 outer_src: None,
             };
             self.append(doc, Event::FlowEnded(ended), Urgency::Normal, Tag::None);
-        }
-        let reason = "the gate went away; the box has no network from here on".to_owned();
-        self.append(doc, Event::Gap(Gap { reason }), Urgency::Urgent, Tag::None);
-        if making {
-            self.fail(id, "the gate went away before the box was ready".to_owned());
-        } else {
-            self.close_if_over(id);
         }
     }
 
@@ -256,25 +277,41 @@ impl Node {
         self.close_if_over(id);
     }
 
-    /// Ends are not waited for for ever: what launcher and gate have not said
-    /// by the limit, the node counts itself.
-    pub(super) fn end_overdue(&mut self, now: Instant) {
-        let overdue = |run: &Run| {
-            run.ending_since
-                .is_some_and(|since| now > since + END_LIMIT)
+    /// A signal before the command runs ends the start, as it would have ended
+    /// the command.
+    pub(super) fn interrupt(&mut self, id: RunId, signal: u8) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
         };
-        let ids: Vec<RunId> = self
-            .runs
-            .iter()
-            .filter(|(_, run)| overdue(run))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ids {
-            if let Some(run) = self
-                .runs
-                .get_mut(&id)
-                .filter(|run| run.phase == Phase::Ending)
-            {
+        let exit = ChildExit::Signal(signal);
+        run.exit = Some(exit);
+        run.begin_end(BoxEnd::Exited(exit), Instant::now());
+        self.close_if_over(id);
+    }
+
+    /// Nothing is waited for for ever: a box that is not made by its limit has
+    /// failed, and what launcher and gate have not said by theirs, the node
+    /// counts itself.
+    pub(super) fn end_overdue(&mut self, now: Instant) {
+        let starting = |run: &Run| matches!(run.phase, Phase::Entering | Phase::Making);
+        let stuck = |run: &Run| starting(run) && now > run.begun + MAKE_LIMIT;
+        let overdue = |run: &Run| {
+            let since = run.ending_since.filter(|_| run.phase == Phase::Ending);
+            since.is_some_and(|since| now > since + END_LIMIT)
+        };
+        let of = |wanted: &dyn Fn(&Run) -> bool| -> Vec<RunId> {
+            let found = self.runs.iter().filter(|(_, run)| wanted(run));
+            found.map(|(id, _)| *id).collect()
+        };
+        let (stuck, overdue) = (of(&stuck), of(&overdue));
+        for id in stuck {
+            self.fail(
+                id,
+                format!("the box was not ready within {} s", MAKE_LIMIT.as_secs()),
+            );
+        }
+        for id in overdue {
+            if let Some(run) = self.runs.get_mut(&id) {
                 run.fence_over = true;
                 run.gate_over = true;
             }
@@ -287,13 +324,18 @@ impl Node {
             return;
         };
         run.phase = Phase::Closing;
-        run.processes_left = run.count_processes();
+        run.processes_left = run.count_left();
+        self.end_lost_flows(id);
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         // Both programs end with their channels.
         (run.fence, run.gate) = (None, None);
         let ended = BoxEnded {
             box_id: run.box_id,
             incarnation: run.incarnation,
             end: run.end.clone().unwrap_or(BoxEnd::FenceLost),
+            processes_ended: run.processes_ended(),
             processes_left: run.processes_left,
             flows_reset: run.flows_reset,
         };
@@ -349,6 +391,7 @@ impl Node {
                 exit: run.exit,
                 end: run.end.clone().unwrap_or(BoxEnd::FenceLost),
                 flows_reset: run.flows_reset,
+                processes_ended: run.processes_ended(),
                 processes_left: run.processes_left,
                 refusals: run.refusals(),
             };
@@ -373,18 +416,16 @@ impl Node {
 
 /// What a stop came to, measured.
 fn outcome(run: &Run) -> RequestOutcome {
-    let Some(by) = run.stopped_by() else {
+    if run.stopped_by().is_none() {
         return RequestOutcome::AlreadyOver;
-    };
-    let _who = by;
+    }
     let took = run
         .ending_since
         .map(|since| since.elapsed())
         .unwrap_or_default();
-    let left = run.processes_left.unwrap_or(0);
     RequestOutcome::Stopped {
-        processes_ended: run.processes_before.saturating_sub(left),
-        processes_left: left,
+        processes_ended: run.processes_ended(),
+        processes_left: run.processes_left,
         flows_reset: run.flows_reset,
         took_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
     }

@@ -78,6 +78,8 @@ pub(crate) enum StoreAsk {
 pub(crate) enum Tag {
     /// Nobody waits.
     None,
+    /// A run's entry in the node's document, by which it is listed.
+    Listed(RunId),
     /// A run's first entry in its own document.
     Started(RunId),
     /// An entry of a run that its gate waits for.

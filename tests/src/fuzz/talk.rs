@@ -193,3 +193,21 @@ pub(super) fn pairings() -> Vec<Vec<u8>> {
     }
     vec![to_host, to_joiner]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(said: &[u8], part: &[u8]) -> bool {
+        said.windows(part.len()).any(|window| window == part)
+    }
+
+    /// A pool that stops at the first frame would reach nothing behind it.
+    #[test]
+    fn the_pools_go_to_the_end() {
+        assert!(sessions().iter().all(|said| holds(said, &[9; 100])));
+        let [to_host, to_joiner] = pairings().try_into().unwrap();
+        assert!(to_host.ends_with(&[1, 0, 0, 0, 6]), "no Done: {to_host:?}");
+        assert!(holds(&to_joiner, &[3; 300]), "no Welcome: {to_joiner:?}");
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
 
-use bailey_docs_store::{ChainId, DocId, Head, IngestError, Role, Store, Urgency};
+use bailey_docs_store::{ChainId, DevicePublic, DocId, Head, IngestError, Role, Store, Urgency};
 use bailey_model::{AccountId, DeviceId, Entry, Event};
 use bailey_sync::IngestFailure;
 use tokio::sync::mpsc;
@@ -61,7 +61,7 @@ pub(super) struct Thread {
     store: Store,
     tells: mpsc::Sender<StoreTell>,
     known_heads: BTreeMap<ChainId, u64>,
-    known_members: usize,
+    known_members: Vec<(DeviceId, DevicePublic, Role)>,
     /// Whether heads or members may have changed.
     changed: bool,
     last_durable: Instant,
@@ -75,7 +75,7 @@ impl Thread {
             .iter()
             .map(|head| (head.chain, head.seq))
             .collect();
-        let known_members = store.members().len();
+        let known_members = members(&store);
         let last_durable = Instant::now();
         Self {
             store,
@@ -138,7 +138,8 @@ impl Thread {
                     tag,
                 } => {
                     urgent |= urgency == Urgency::Urgent;
-                    at_once |= doc == DocId::Requests;
+                    // Whoever waits for these is a person.
+                    at_once |= matches!(doc, DocId::Requests | DocId::Notices);
                     self.append(doc, event, urgency, tag, &mut appended, &mut answers);
                 }
                 other => {
@@ -151,16 +152,11 @@ impl Thread {
         let due = self.unsynced && self.last_durable.elapsed() >= DURABLE_EVERY;
         self.commit(urgent || due, &mut appended, &mut answers);
         let tells = self.tells.clone();
-        if !answers
-            .into_iter()
-            .all(|tell| tells.blocking_send(tell).is_ok())
-        {
-            return false;
-        }
+        let tell = |tell| tells.blocking_send(tell).is_ok();
+        // Who is a member comes before what members ask for.
+        let told = self.new_members().into_iter().chain(answers).all(tell);
         self.seal(at_once);
-        self.changes()
-            .into_iter()
-            .all(|tell| tells.blocking_send(tell).is_ok())
+        told && self.grown_heads().into_iter().all(tell)
     }
 
     fn append(
@@ -333,7 +329,11 @@ impl Thread {
             let chain = self
                 .store
                 .range(&head.chain, 1, MAX_WELCOME, MAX_WELCOME_BYTES);
-            envelopes.extend(chain.map_err(|error| error.to_string())?);
+            let chain = chain.map_err(|error| error.to_string())?;
+            if u64::try_from(chain.len()) != Ok(head.seq) {
+                return Err("the account's records do not fit into one welcome".to_owned());
+            }
+            envelopes.extend(chain);
         }
         Ok((account, envelopes))
     }
@@ -379,25 +379,26 @@ impl Thread {
         }
     }
 
-    /// What changed since it was last said.
-    fn changes(&mut self) -> Vec<StoreTell> {
+    /// The members, if they are others than was last said.
+    fn new_members(&mut self) -> Option<StoreTell> {
+        if !self.changed {
+            return None;
+        }
+        let now = members(&self.store);
+        (now != self.known_members).then(|| {
+            self.known_members.clone_from(&now);
+            StoreTell::Members(now)
+        })
+    }
+
+    /// Chains that grew since it was last said.
+    fn grown_heads(&mut self) -> Option<StoreTell> {
         if !std::mem::take(&mut self.changed) {
-            return Vec::new();
+            return None;
         }
-        let grown: Vec<Head> = self
-            .store
-            .heads()
-            .into_iter()
-            .filter(|head| self.known_heads.insert(head.chain, head.seq) != Some(head.seq))
-            .collect();
-        let mut tells = Vec::new();
-        if self.store.members().len() != self.known_members {
-            self.known_members = self.store.members().len();
-            tells.push(StoreTell::Members(members(&self.store)));
-        }
-        if !grown.is_empty() {
-            tells.push(StoreTell::Heads(grown));
-        }
-        tells
+        let known = &mut self.known_heads;
+        let fresh = |head: &Head| known.insert(head.chain, head.seq) != Some(head.seq);
+        let grown: Vec<Head> = self.store.heads().into_iter().filter(fresh).collect();
+        (!grown.is_empty()).then_some(StoreTell::Heads(grown))
     }
 }

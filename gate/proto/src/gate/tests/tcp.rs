@@ -214,7 +214,7 @@ fn a_dial_that_meets_itself_is_a_refusal() {
                 (
                     None,
                     GateEvent::FlowEnded(FlowEnded {
-                        end: EndReason::DialRefused,
+                        end: EndReason::Refused,
                         ..
                     })
                 ),
