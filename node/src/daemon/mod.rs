@@ -356,7 +356,7 @@ impl Node {
             StoreTell::Account(result) => self.on_account(result),
             StoreTell::Offered { conn, offer } => self.on_offered(conn, offer),
             StoreTell::Added { conn, added } => self.on_added(conn, added),
-            StoreTell::Joined { conn, joined } => self.on_joined(conn, joined),
+            StoreTell::Joined(joined) => self.on_joined(joined),
             StoreTell::Members(members) => self.on_members(members),
         }
     }

@@ -10,7 +10,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use bailey_docs_store::AddOffer;
+use bailey_docs_store::{AddOffer, DeviceKeys};
 use bailey_model::{AccountId, DeviceId};
 use bailey_sync::pair::{
     HostCommand, HostEvent, JoinCommand, JoinConfig, JoinEvent, PairHost, PairHostConfig,
@@ -26,6 +26,16 @@ use crate::log::log;
 
 /// Addresses that fit into a code.
 const MAX_ADDRS: usize = 3;
+
+/// What came of a store's joining.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) conn: ConnId,
+    /// The device that showed the code, and where its sessions are.
+    pub(crate) host: DeviceId,
+    pub(crate) addrs: Vec<SocketAddr>,
+    pub(crate) account: Result<AccountId, String>,
+}
 
 /// What a pairing says.
 #[derive(Debug)]
@@ -48,8 +58,8 @@ pub(super) enum Running {
     Join {
         commands: mpsc::Sender<JoinCommand>,
         host: Option<DeviceId>,
-        /// Where the host's sessions are.
-        addrs: Vec<SocketAddr>,
+        /// The account that was offered.
+        offered: Option<AccountId>,
         /// The connection has said its last word.
         done: bool,
         /// The store has said that this device is a member.
@@ -112,7 +122,7 @@ impl Node {
         let running = Running::Join {
             commands,
             host: None,
-            addrs: Vec::new(),
+            offered: None,
             done: false,
             joined: false,
         };
@@ -216,11 +226,10 @@ impl Node {
     }
 
     fn on_join(&mut self, conn: ConnId, event: JoinEvent) {
-        let this = self.this;
         let Some(Running::Join {
             commands,
             host,
-            addrs,
+            offered,
             done,
             joined,
         }) = self.pairings.get_mut(&conn)
@@ -244,13 +253,8 @@ impl Node {
                 );
             }
             JoinEvent::Offer { account, record } => {
-                let offered = AddOffer::from_bytes(&record).ok();
-                let fitting = offered.filter(|offer| {
-                    offer.account == account
-                        && Some(offer.signer) == *host
-                        && offer.device.id() == this
-                });
-                let signed = fitting.and_then(|offer| offer.sign(&self.keys).ok());
+                *offered = Some(account);
+                let signed = host.and_then(|host| sign_offer(&self.keys, account, host, &record));
                 let sent = signed.is_some_and(|signature| {
                     commands
                         .try_send(JoinCommand::Cosign(signature.to_vec()))
@@ -260,21 +264,27 @@ impl Node {
                     self.end_pairing(conn, "the other device offered something else".to_owned());
                 }
             }
-            JoinEvent::Welcome { welcome, host } => {
+            JoinEvent::Welcome { welcome, host: at } => {
+                let port = welcome.session_port;
                 let further = welcome
                     .addrs
                     .iter()
-                    .map(|addr| SocketAddr::new(addr.ip(), welcome.session_port));
-                *addrs = std::iter::once(host).chain(further).collect();
+                    .map(|addr| SocketAddr::new(addr.ip(), port));
+                let addrs = std::iter::once(at).chain(further).collect();
                 let envelopes = welcome.envelopes;
-                let Some(of) = first_account(&envelopes) else {
-                    return self.end_pairing(conn, "the welcome holds no account".to_owned());
-                };
-                self.ask_store(StoreAsk::Join {
-                    conn,
-                    account: of,
-                    envelopes,
-                });
+                // The account that was offered and signed for, and no other.
+                match (first_account(&envelopes), *offered, *host) {
+                    (Some(account), Some(known), Some(host)) if account == known => {
+                        self.ask_store(StoreAsk::Join {
+                            conn,
+                            account,
+                            envelopes,
+                            host,
+                            addrs,
+                        });
+                    }
+                    _ => self.end_pairing(conn, "the welcome is of another account".to_owned()),
+                }
             }
             JoinEvent::Done => {
                 *done = true;
@@ -344,49 +354,53 @@ impl Node {
     }
 
     /// This device is one of the account.
-    pub(super) fn on_joined(&mut self, conn: ConnId, joined: Result<AccountId, String>) {
-        let running = self.pairings.get_mut(&conn);
-        let Some(Running::Join {
-            host: Some(host),
+    pub(super) fn on_joined(&mut self, joined: Joined) {
+        let Joined {
+            conn,
+            host,
             addrs,
-            done,
-            joined: known,
-            ..
-        }) = running
-        else {
-            return;
-        };
-        // The last frame to the host is on its way until `done`.
-        let (host, addrs, over) = (*host, std::mem::take(addrs), *done);
-        *known = true;
-        if over || joined.is_err() {
-            self.pairings.remove(&conn);
+            account,
+        } = joined;
+        // The last frame to the host is on its way until `done`; the command
+        // line, and the pairing with it, may be gone by now.
+        if let Some(Running::Join { done, joined, .. }) = self.pairings.get_mut(&conn) {
+            *joined = true;
+            if *done || account.is_err() {
+                self.pairings.remove(&conn);
+            }
         }
-        match joined {
-            Ok(account) => {
+        let tell = account
+            .map_err(|why| Failure::host(format!("pairing: {why}")))
+            .and_then(|account| {
                 self.account = Some(account);
                 self.name_self();
-                if let Err(failure) = self.start_endpoint() {
-                    self.tell(conn, Tell::Failed(failure));
-                    return;
-                }
+                self.start_endpoint()?;
                 self.learn_addrs(host, &addrs);
-                self.tell(
-                    conn,
-                    Tell::Joined {
-                        account,
-                        device: host,
-                    },
-                );
-            }
-            Err(why) => self.tell(conn, Tell::Failed(Failure::host(format!("pairing: {why}")))),
-        }
+                Ok(Tell::Joined {
+                    account,
+                    device: host,
+                })
+            });
+        self.tell(conn, tell.unwrap_or_else(Tell::Failed));
     }
 
     fn end_pairing(&mut self, conn: ConnId, why: String) {
         self.pairings.remove(&conn);
         self.tell(conn, Tell::Failed(Failure::host(format!("pairing: {why}"))));
     }
+}
+
+/// Signs what the host offered, if it is this device's own place in the account
+/// that was named, by the device at the other end.
+fn sign_offer(
+    keys: &DeviceKeys,
+    account: AccountId,
+    host: DeviceId,
+    record: &[u8],
+) -> Option<[u8; 64]> {
+    let offer = AddOffer::from_bytes(record).ok()?;
+    let fits = offer.account == account && offer.signer == host;
+    fits.then(|| offer.sign(keys).ok()).flatten()
 }
 
 /// The account of the first envelope; the store checks each.

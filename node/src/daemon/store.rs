@@ -6,6 +6,7 @@
 
 mod thread;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
 use std::time::Duration;
@@ -70,6 +71,8 @@ pub(crate) enum StoreAsk {
         conn: ConnId,
         account: AccountId,
         envelopes: Vec<Vec<u8>>,
+        host: DeviceId,
+        addrs: Vec<SocketAddr>,
     },
 }
 
@@ -133,10 +136,7 @@ pub(crate) enum StoreTell {
         added: Result<(AccountId, Vec<Vec<u8>>), String>,
     },
     /// This device is one of the account now.
-    Joined {
-        conn: ConnId,
-        joined: Result<AccountId, String>,
-    },
+    Joined(super::pairing::Joined),
     /// Chains grew. Not an answer to an ask.
     Heads(Vec<Head>),
     /// Who is a member now. Not an answer to an ask.

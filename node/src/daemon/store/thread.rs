@@ -10,6 +10,7 @@ use bailey_sync::IngestFailure;
 use tokio::sync::mpsc;
 
 use super::super::clock;
+use super::super::pairing::Joined;
 use super::{StoreAsk, StoreTell, Tag, members};
 use crate::log::log;
 
@@ -245,10 +246,17 @@ impl Thread {
                 conn,
                 account,
                 envelopes,
-            } => StoreTell::Joined {
-                conn,
-                joined: self.join(account, &envelopes),
-            },
+                host,
+                addrs,
+            } => {
+                let account = self.join(account, &envelopes);
+                StoreTell::Joined(Joined {
+                    conn,
+                    host,
+                    addrs,
+                    account,
+                })
+            }
         }
     }
 
