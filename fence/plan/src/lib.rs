@@ -18,4 +18,4 @@ pub use image::looked_at;
 pub use op::{EMPTY_FOLDER, SetupOp};
 pub use plan::{PlanError, plan};
 pub use protect::{Guard, guarded_names};
-pub use refuse::{NodeFolders, Reason, refuse_grant};
+pub use refuse::{NodeFolders, Reason, is_engine_socket, refuse_grant};

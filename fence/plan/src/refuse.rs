@@ -9,6 +9,9 @@ use std::fmt;
 pub struct NodeFolders {
     /// Its configuration, state, cache and runtime folders.
     pub own: Vec<Vec<u8>>,
+    /// Where its programs lie: never writable, since the node runs them outside
+    /// every box.
+    pub programs: Vec<Vec<u8>>,
     /// The user's runtime folder (`XDG_RUNTIME_DIR`), if there is one.
     pub runtime: Option<Vec<u8>>,
 }
@@ -25,6 +28,8 @@ pub enum Reason {
     ContainerEngine,
     /// It holds, or lies in, the node's own folders.
     NodeFolder,
+    /// It holds, or lies in, the folder of the node's programs, and would be writable.
+    Programs,
     /// It holds, or lies in, a runtime folder: sessions and services listen there.
     Runtime,
     /// It belongs to the kernel: processes and devices of the host.
@@ -40,6 +45,7 @@ impl fmt::Display for Reason {
                 "a container engine listens there, which can do all that you can"
             }
             Self::NodeFolder => "it holds bailey's own folders (keys and records)",
+            Self::Programs => "it holds bailey's own programs, which run outside every box",
             Self::Runtime => "sessions and services of the machine listen there",
             Self::Kernel => "it shows the host's processes and devices",
         })
@@ -100,7 +106,7 @@ const KERNEL_FOLDERS: &[&[u8]] = &[b"/proc", b"/sys", b"/dev"];
 /// It refuses what holds such a place as much as what lies in one. Only the
 /// path is judged; sockets in the granted folder are another check.
 #[must_use]
-pub fn refuse_grant(path: &[u8], folders: &NodeFolders) -> Option<Reason> {
+pub fn refuse_grant(path: &[u8], read_only: bool, folders: &NodeFolders) -> Option<Reason> {
     if !path.starts_with(b"/") {
         return Some(Reason::NotAbsolute);
     }
@@ -115,12 +121,16 @@ pub fn refuse_grant(path: &[u8], folders: &NodeFolders) -> Option<Reason> {
     if folders.own.iter().any(|own| touches(own)) {
         return Some(Reason::NodeFolder);
     }
+    if !read_only && folders.programs.iter().any(|programs| touches(programs)) {
+        return Some(Reason::Programs);
+    }
     let in_engine_home = |folder: &&[u8]| {
         let folder = parts_of(folder);
-        parts.windows(folder.len()).any(|window| window == folder)
+        let holds = (1..folder.len()).any(|length| parts.ends_with(&folder[..length]));
+        holds || parts.windows(folder.len()).any(|window| window == folder)
     };
     let lies_in = |folder: &&[u8]| parts.starts_with(&parts_of(folder));
-    if ENGINE_SOCKETS.contains(name)
+    if is_engine_socket(name)
         || ENGINE_FOLDERS.iter().any(lies_in)
         || ENGINE_HOME_FOLDERS.iter().any(in_engine_home)
     {
@@ -140,6 +150,12 @@ pub fn refuse_grant(path: &[u8], folders: &NodeFolders) -> Option<Reason> {
         .then_some(Reason::Kernel)
 }
 
+/// Whether a container engine gives its socket this name.
+#[must_use]
+pub fn is_engine_socket(name: &[u8]) -> bool {
+    ENGINE_SOCKETS.contains(&name)
+}
+
 fn parts_of(path: &[u8]) -> Vec<&[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty())
@@ -156,6 +172,7 @@ mod tests {
                 b"/home/ann/.local/state/bailey".to_vec(),
                 b"/home/ann/.config/bailey".to_vec(),
             ],
+            programs: vec![b"/home/bob/bin".to_vec()],
             runtime: Some(b"/tmp/runtime-ann".to_vec()),
         }
     }
@@ -188,7 +205,7 @@ mod tests {
             ("/dev", Reason::Kernel),
         ] {
             assert_eq!(
-                refuse_grant(path.as_bytes(), &folders()),
+                refuse_grant(path.as_bytes(), true, &folders()),
                 Some(reason),
                 "{path}"
             );
@@ -204,7 +221,29 @@ mod tests {
             "/mnt",
             "/devel",
         ] {
-            assert_eq!(refuse_grant(path.as_bytes(), &folders()), None, "{path}");
+            assert_eq!(
+                refuse_grant(path.as_bytes(), true, &folders()),
+                None,
+                "{path}"
+            );
         }
+    }
+
+    #[test]
+    fn the_folder_of_the_programs_may_be_read_and_never_written() {
+        for path in ["/home/bob/bin", "/home/bob", "/home/bob/bin/bailey-gate"] {
+            assert_eq!(
+                refuse_grant(path.as_bytes(), false, &folders()),
+                Some(Reason::Programs)
+            );
+            assert_eq!(refuse_grant(path.as_bytes(), true, &folders()), None);
+        }
+        assert_eq!(refuse_grant(b"/home/bob/src", false, &folders()), None);
+    }
+
+    #[test]
+    fn a_folder_that_holds_an_engines_is_refused_too() {
+        let docker = refuse_grant(b"/home/bob/.docker", true, &folders());
+        assert_eq!(docker, Some(Reason::ContainerEngine));
     }
 }

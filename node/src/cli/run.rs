@@ -107,6 +107,9 @@ fn attend(
             Tell::Noticed(notice) if !args.quiet => {
                 out::say(&format!("notice: this box {}\r", show::text(&notice.text)));
             }
+            Tell::Note(note) if !args.quiet => {
+                out::say(&show::text(&note));
+            }
             Tell::Ended(ended) => break ended,
             Tell::Failed(failure) => return Err(failure),
             _ => {}

@@ -12,6 +12,7 @@ mod devices;
 mod event;
 mod facts;
 mod fold;
+mod grants;
 mod lock;
 mod pairing;
 mod prepare;
@@ -20,6 +21,7 @@ mod reading;
 mod run_state;
 mod runs;
 mod store;
+mod trash;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

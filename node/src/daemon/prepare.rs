@@ -1,22 +1,17 @@
 //! A box before its first entry: its name and folder, its grants, its spec.
 
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use bailey_fence_plan::channel::{BoxSpec, Grant, MAX_GRANTS, Stdio};
-use bailey_fence_plan::{NodeFolders, refuse_grant};
 use bailey_model::{BoxId, Incarnation, Reach};
 
-use super::clock;
 use super::event::ConnId;
 use super::run_state::{Prepared, Run};
-use crate::api::{Failure, GrantAsk, RunAsk};
-use crate::log::log;
+use super::{clock, devices, grants, trash};
+use crate::api::{Failure, RunAsk};
 use crate::paths::{Paths, private_dir};
 use crate::show;
 
@@ -29,14 +24,15 @@ const UNNAMED: &str = "unnamed-";
 /// What a program needs to start, and nothing of the caller.
 const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/usr/games";
 
-/// Checks a question and makes a run of it, and the command as it is entered.
+/// Checks a question and makes a run of it, the command as it is entered, and
+/// lines for the person.
 pub(super) fn prepare(
     paths: &Paths,
     conn: ConnId,
     ask: RunAsk,
     mut fds: VecDeque<OwnedFd>,
     running: &dyn Fn(&str) -> bool,
-) -> Result<(Run, Vec<String>), Failure> {
+) -> Result<(Run, Vec<String>, Vec<String>), Failure> {
     let reach: Reach = ask
         .reach
         .parse()
@@ -50,10 +46,8 @@ pub(super) fn prepare(
             "at most {MAX_GRANTS} grants, each with its descriptor"
         )));
     }
-    let folders = folders(paths);
-    for grant in &ask.grants {
-        check_grant(grant, &folders)?;
-    }
+    let grants_from: Vec<OwnedFd> = fds.split_off(stdio_fds).into();
+    let notes = grants::check(paths, &ask.grants, &grants_from)?;
     let unnamed = ask.name.is_none();
     let name = match ask.name {
         Some(name) => checked_name(name)?,
@@ -70,7 +64,6 @@ pub(super) fn prepare(
         .iter()
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect();
-    let grants_from = fds.split_off(stdio_fds);
     let handed = fds.into_iter().chain([home]).chain(grants_from).collect();
     let spec = BoxSpec {
         hostname: hostname(&name),
@@ -97,37 +90,19 @@ pub(super) fn prepare(
     Ok((
         Run::new(box_id, incarnation, name, unnamed, reach, conn, prepared),
         command,
+        notes,
     ))
 }
 
-/// Takes an unnamed box's own folder away. Nothing of the box runs any more,
-/// and links in it are removed, never followed.
+/// Takes an unnamed box's own folder away.
 pub(super) fn remove_own_folder(paths: &Paths, name: &str) {
-    let folder = paths.boxed(name);
-    if let Err(error) = std::fs::remove_dir_all(&folder) {
-        log!("{}: {error}", folder.display());
-    }
-}
-
-/// The node's folders, canonical, as grants are.
-fn folders(paths: &Paths) -> NodeFolders {
-    let canonical = |path: &Path| {
-        path.canonicalize()
-            .unwrap_or_else(|_| path.to_owned())
-            .as_os_str()
-            .as_bytes()
-            .to_vec()
-    };
-    NodeFolders {
-        own: vec![canonical(&paths.state), canonical(&paths.runtime)],
-        runtime: std::env::var_os("XDG_RUNTIME_DIR").map(|path| canonical(Path::new(&path))),
-    }
+    trash::discard(paths, &paths.boxed(name));
 }
 
 /// Own folders of unnamed boxes that a node left when it was killed.
 pub(super) fn remove_unnamed(paths: &Paths) {
     let Ok(entries) = std::fs::read_dir(paths.state.join("boxes")) else {
-        return;
+        return trash::empty(paths);
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
@@ -136,16 +111,7 @@ pub(super) fn remove_unnamed(paths: &Paths) {
         };
         remove_own_folder(paths, name);
     }
-}
-
-fn check_grant(grant: &GrantAsk, folders: &NodeFolders) -> Result<(), Failure> {
-    match refuse_grant(&grant.path, folders) {
-        None => Ok(()),
-        Some(reason) => {
-            let path = show::bytes(&grant.path);
-            Err(Failure::usage(format!("--grant {path}: {reason}")))
-        }
-    }
+    trash::empty(paths);
 }
 
 /// Letters, digits, `-`, `_` and `.`; no dot first, so no hidden or parent folder.
@@ -203,21 +169,16 @@ fn own_folder(paths: &Paths, name: &str) -> Result<(BoxId, OwnedFd), Failure> {
     let mut text = String::new();
     match std::fs::File::open(&id_path) {
         Ok(file) => {
-            file.take(64)
-                .read_to_string(&mut text)
-                .map_err(|error| fault(&id_path, &error))?;
+            let read = file.take(64).read_to_string(&mut text);
+            read.map_err(|error| fault(&id_path, &error))?;
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            text = BoxId(random()?).to_string();
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&id_path)
-                .and_then(|mut file| file.write_all(text.as_bytes()))
-                .map_err(|error| fault(&id_path, &error))?;
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(fault(&id_path, &error)),
+    }
+    // An empty one is that of a node that was killed while it wrote.
+    if text.trim().is_empty() {
+        text = BoxId(random()?).to_string();
+        devices::write_private(&id_path, &text).map_err(|error| fault(&id_path, &error))?;
     }
     let id = text
         .trim()

@@ -39,7 +39,7 @@ impl Node {
             return Err(Failure::host(format!("{MAX_RUNS} boxes run already")));
         }
         let running = |name: &str| self.runs.values().any(|run| run.name == name);
-        let (run, command) = prepare::prepare(&self.paths, conn, ask, fds, &running)?;
+        let (run, command, notes) = prepare::prepare(&self.paths, conn, ask, fds, &running)?;
         let id = RunId(self.next());
         let started = BoxStarted {
             box_id: run.box_id,
@@ -49,6 +49,9 @@ impl Node {
             reach: run.reach.to_string(),
             image: "host".to_owned(),
         };
+        for note in notes {
+            self.tell(conn, Tell::Note(note));
+        }
         let doc = DocId::Box(run.box_id);
         self.runs.insert(id, run);
         self.append(

@@ -1,0 +1,136 @@
+//! Own folders of unnamed boxes, removed beside the loop.
+//!
+//! A folder is renamed into the trash at once and removed by a thread: a box
+//! can leave a great many files, folders that nobody may read, and a chain of
+//! folders deeper than any path. So a folder's folders are first moved up to
+//! the trash itself; nothing is ever more than two levels deep, no link is
+//! followed, and a handful of descriptors suffices. Nothing of the box runs any
+//! more, and no other box sees the folder.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::clock;
+use crate::log::log;
+use crate::paths::{Paths, private_dir};
+
+/// One thread removes at a time; the others wait for it.
+static REMOVING: Mutex<()> = Mutex::new(());
+
+/// Takes a folder out of sight now, and removes it soon.
+pub(super) fn discard(paths: &Paths, folder: &Path) {
+    let bin = paths.state.join("trash");
+    let moved = private_dir(&bin)
+        .map_err(io::Error::other)
+        .and_then(|()| clock::random::<8>())
+        .and_then(|name| {
+            let name = name
+                .iter()
+                .fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
+            fs::rename(folder, bin.join(name))
+        });
+    match moved {
+        Ok(()) => empty(paths),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => log!("{}: {error}", folder.display()),
+    }
+}
+
+/// Removes what lies in the trash, on a thread of its own; what cannot be
+/// removed stays for the next start.
+pub(super) fn empty(paths: &Paths) {
+    let bin = paths.state.join("trash");
+    let started = std::thread::Builder::new()
+        .name("trash".to_owned())
+        .spawn(move || {
+            let _one = REMOVING.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = remove_all(&bin) {
+                log!("{}: {error}", bin.display());
+            }
+        });
+    if let Err(error) = started {
+        log!("trash: {error}");
+    }
+}
+
+/// Empties a folder. Each round takes one folder out of it, after moving that
+/// folder's own folders up.
+fn remove_all(bin: &Path) -> io::Result<()> {
+    let mut next = 0_u64;
+    loop {
+        let first = match fs::read_dir(bin) {
+            Ok(mut entries) => entries.next().transpose()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Some(entry) = first else { return Ok(()) };
+        if entry.file_type()?.is_dir() {
+            remove_one(bin, &entry.path(), &mut next)?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+}
+
+fn remove_one(bin: &Path, folder: &Path, next: &mut u64) -> io::Result<()> {
+    // The box may have left it without the right to read or change it.
+    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+            continue;
+        }
+        // A folder's parent cannot change without the right to write to it.
+        fs::set_permissions(entry.path(), Permissions::from_mode(0o700))?;
+        fs::rename(entry.path(), free_name(bin, next))?;
+    }
+    fs::remove_dir(folder)
+}
+
+fn free_name(bin: &Path, next: &mut u64) -> PathBuf {
+    loop {
+        *next += 1;
+        let path = bin.join(format!("up-{next}"));
+        if fs::symlink_metadata(&path).is_err() {
+            return path;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_box_left_goes_and_what_its_links_name_stays() {
+        let name = format!("bailey-trash-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let bin = root.join("bin");
+        fs::create_dir_all(bin.join("own/closed")).unwrap();
+        fs::write(root.join("outside"), "stays").unwrap();
+        fs::write(bin.join("own/closed/file"), "x").unwrap();
+        std::os::unix::fs::symlink(&root, bin.join("own/link")).unwrap();
+        // Deeper than a path can be long.
+        let mut at = rustix::fs::openat(
+            rustix::fs::CWD,
+            &bin.join("own"),
+            rustix::fs::OFlags::DIRECTORY,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&at, c"deep", rustix::fs::Mode::RWXU).unwrap();
+            let flags = rustix::fs::OFlags::DIRECTORY;
+            at = rustix::fs::openat(&at, c"deep", flags, rustix::fs::Mode::empty()).unwrap();
+        }
+        fs::set_permissions(bin.join("own/closed"), Permissions::from_mode(0)).unwrap();
+        remove_all(&bin).unwrap();
+        assert_eq!(fs::read_dir(&bin).unwrap().count(), 0);
+        assert_eq!(fs::read_to_string(root.join("outside")).unwrap(), "stays");
+        fs::remove_dir_all(root).unwrap();
+    }
+}
