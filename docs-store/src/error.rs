@@ -183,6 +183,29 @@ pub enum AccountError {
     Append(#[from] AppendError),
 }
 
+/// An account that could not be joined. The store is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// This store belongs to an account already.
+    #[error("this device belongs to an account already")]
+    HasAccount,
+    /// More records than an account may have.
+    #[error("{0} records, more than an account may have")]
+    TooMany(usize),
+    /// Something else came among the records.
+    #[error("an envelope of {0} among the account's records")]
+    NoRecord(DocId),
+    /// A record was refused, or one that it rests on is missing.
+    #[error(transparent)]
+    Record(#[from] IngestError),
+    /// The records do not make this device a member.
+    #[error("the records do not make this device a member")]
+    NotMember,
+    /// The database refused.
+    #[error(transparent)]
+    Db(#[from] DbError),
+}
+
 /// Why an envelope of a member was set aside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuarantineReason {
@@ -331,6 +354,7 @@ from_sqlite!(
     BuildError,
     SealingError,
     AccountError,
+    JoinError,
     IngestError,
     ReadError
 );

@@ -29,7 +29,7 @@ pub(crate) use opening::{SegmentCache, apply, check_numbers};
 const MAX_CHAINS: usize = 65_536;
 /// Most records of an account: judging who is a member stays well below a
 /// second.
-const MAX_RECORDS: usize = 1024;
+pub(crate) const MAX_RECORDS: usize = 1024;
 /// Highest segment number within one chain.
 const MAX_SEGMENT: u32 = 65_536;
 /// Most envelopes opened at once when a key arrives, so that one call stays
@@ -255,7 +255,8 @@ impl Store {
         let before = self.members().clone();
         self.count_record(account_node(&fields.chain, verified, record));
         let members_changed = before != *self.members();
-        if members_changed {
+        // Within a join nothing is handed out: it may come to nothing.
+        if members_changed && self.db.is_autocommit() {
             // What cannot be handed out now is owed, and each sealing tries
             // and reports it.
             drop(self.settle(now));
@@ -364,9 +365,8 @@ impl Store {
         };
         self.set_durable(false)?;
         self.unsynced = true;
-        let tx = self
-            .db
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // A transaction of its own, or a part of a join's.
+        let tx = self.db.savepoint()?;
         let chain = chains::put(&tx, &fields.chain, &chain)?;
         let stored = Stored {
             seq: fields.seq,

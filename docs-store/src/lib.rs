@@ -28,7 +28,7 @@ pub use bailey_envelope::{ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, 
 pub use db::{DbError, OpenDbError};
 pub use entropy::{Entropy, NoEntropy, OsEntropy};
 pub use error::{
-    AccountError, AppendError, BuildError, CommitError, Fork, IngestError, OpenError,
+    AccountError, AppendError, BuildError, CommitError, Fork, IngestError, JoinError, OpenError,
     QuarantineReason, ReadError, SealingError,
 };
 pub use ingest::{Ingested, Opened, Outcome};

@@ -20,6 +20,7 @@ use crate::own::{self, Built, Carries, OwnDoc, Unsealed};
 use crate::schema;
 
 mod account;
+mod join;
 mod meta;
 
 pub(crate) use meta::{account_node, put_account, stored_account};
@@ -328,10 +329,10 @@ impl Store {
     }
 
     /// Chooses whether the next commit is synced. Switched outside a
-    /// transaction; a commit under FULL syncs the whole log, earlier commits
-    /// included.
+    /// transaction: within one (a join's) the choice made before it holds. A
+    /// commit under FULL syncs the whole log, earlier commits included.
     pub(crate) fn set_durable(&mut self, durable: bool) -> Result<(), DbError> {
-        if self.syncs != durable {
+        if self.syncs != durable && self.db.is_autocommit() {
             let mode = if durable { "FULL" } else { "NORMAL" };
             self.db.pragma_update(None, "synchronous", mode)?;
             self.syncs = durable;

@@ -6,6 +6,8 @@
 //! becomes the box's pid 1, which starts the command, reaps, and forwards
 //! signals. Whichever of node, launcher and pid 1 goes away, the box is gone.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod builder;
 mod command;
 mod facts;

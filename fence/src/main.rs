@@ -1,12 +1,17 @@
 //! `bailey-fence`: makes one box for the node at the other end of descriptor 0.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
+use std::io::Write as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match bailey_fence::launch() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bailey-fence: {error}");
+            // The log may lie on a disk that is full: a line that cannot be written
+            // is lost and nothing else.
+            let _lost = writeln!(std::io::stderr(), "bailey-fence: {error}");
             ExitCode::FAILURE
         }
     }

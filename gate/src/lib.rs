@@ -5,6 +5,8 @@
 //! node. One thread and one epoll set, no task and no copy a flow: bytes go
 //! from a socket straight into a flow's buffer and back.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod confine;
 mod netlink;
 mod poll;

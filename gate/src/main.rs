@@ -1,12 +1,17 @@
 //! `bailey-gate`: started by the node with a channel as standard input.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
+use std::io::Write as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match bailey_gate::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bailey-gate: {error}");
+            // The log may lie on a disk that is full: a line that cannot be written
+            // is lost and nothing else.
+            let _lost = writeln!(std::io::stderr(), "bailey-gate: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,7 @@
 //! The loop: one thread, one epoll set, the pure gate in the middle.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -320,7 +320,9 @@ impl Shell {
             }
             // The old list stands, and it is asked again.
             Err(error) => {
-                eprintln!("bailey-gate: {error}");
+                // A log that cannot be written (its disk may be full) must not end
+                // the gate.
+                let _lost = writeln!(io::stderr(), "bailey-gate: {error}");
                 self.reread = Some(self.now + Duration::from_secs(1));
             }
         }

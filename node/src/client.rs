@@ -5,17 +5,30 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bailey_channel::{Channel, Message};
+use bailey_channel::{Channel, ChannelError, Message};
 
 use crate::api::{API, Ask, Failure, Tell};
 use crate::paths::Paths;
 
 /// How long a started node may take until its socket answers.
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long a node may take to greet.
+const GREET_LIMIT: Duration = Duration::from_secs(10);
+/// A larger log is put aside when the next node starts.
+const MAX_LOG: u64 = 1 << 20;
+/// What a node needs of its caller's environment.
+const KEPT: [&str; 7] = [
+    "HOME",
+    "PATH",
+    "LANG",
+    "XDG_STATE_HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "RUST_BACKTRACE",
+];
 /// Between two looks at the socket.
 const START_STEP: Duration = Duration::from_millis(5);
 
@@ -27,7 +40,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Meets the user's node, starting one where none runs.
+    /// Meets the user's node, starting one where none runs. One that is leaving
+    /// at this moment is waited for: no question was asked yet.
     ///
     /// # Errors
     /// When none runs and none can be started, or it is of another build.
@@ -35,71 +49,75 @@ impl Client {
         paths
             .create()
             .map_err(|error| Failure::host(error.to_string()))?;
-        let socket = paths
-            .socket()
-            .map_err(|error| Failure::host(error.to_string()))?;
-        match UnixStream::connect(&socket) {
-            Ok(stream) => Self::greet(stream),
-            Err(error) if is_absent(&error) => Self::start(paths, &socket),
-            Err(error) => Err(Failure::host(format!("{}: {error}", socket.display()))),
-        }
-    }
-
-    fn start(paths: &Paths, socket: &PathBuf) -> Result<Self, Failure> {
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(paths.log())
-            .map_err(|error| Failure::host(format!("{}: {error}", paths.log().display())))?;
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::internal(format!("own program: {error}")))?;
-        let mut node = Command::new(&program)
-            .args(["node", "--background"])
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .map_err(|error| Failure::host(format!("{}: {error}", program.display())))?;
         let until = Instant::now() + START_LIMIT;
+        let mut node: Option<Child> = None;
         loop {
-            match UnixStream::connect(socket) {
-                Ok(stream) => return Self::greet(stream),
-                Err(error) if is_absent(&error) => {}
-                Err(error) => return Err(Failure::host(format!("{}: {error}", socket.display()))),
+            match Self::connect(paths) {
+                Ok(Some(client)) => return Ok(client),
+                Ok(None) => {}
+                Err(failure) => return Err(failure),
             }
-            // Another command may have started the node in the same moment; then
-            // this one leaves with success and the socket appears all the same.
-            let gone = node
-                .try_wait()
-                .ok()
-                .flatten()
-                .filter(|status| !status.success());
-            if gone.is_some() || Instant::now() > until {
+            let ended = match &mut node {
+                Some(node) => node.try_wait().ok().flatten(),
+                None => {
+                    node = Some(start(paths)?);
+                    None
+                }
+            };
+            let failed = ended.is_some_and(|status| !status.success());
+            if failed || Instant::now() > until {
                 return Err(Failure::host("the node did not start")
                     .hint(format!("its last words: {}", last_words(paths))));
+            }
+            if ended.is_some() {
+                // Another node held the lock and serves, or has left since.
+                node = None;
             }
             std::thread::sleep(START_STEP);
         }
     }
 
-    fn greet(stream: UnixStream) -> Result<Self, Failure> {
-        let copy = stream
-            .try_clone()
-            .map_err(|error| Failure::internal(format!("control socket: {error}")))?;
+    /// `None` where no node answers: none is there, or it leaves just now.
+    fn connect(paths: &Paths) -> Result<Option<Self>, Failure> {
+        let Some(stream) = reach(paths)? else {
+            return Ok(None);
+        };
+        match Self::greet(stream) {
+            Ok(client) => Ok(Some(client)),
+            Err(Greeting::Left) => Ok(None),
+            Err(Greeting::Failed(failure)) => Err(failure),
+        }
+    }
+
+    fn greet(stream: UnixStream) -> Result<Self, Greeting> {
+        let internal =
+            |error| Greeting::Failed(Failure::internal(format!("control socket: {error}")));
+        let copy = stream.try_clone().map_err(internal)?;
+        stream
+            .set_read_timeout(Some(GREET_LIMIT))
+            .map_err(internal)?;
         let mut client = Self {
             channel: Channel::new(stream),
             stream: copy,
         };
-        match client.receive()?.value {
-            Tell::Hello { api, .. } if api == API => Ok(client),
-            Tell::Hello { pid, .. } => Err(Failure::host(format!(
-                "the running node (process {pid}) is of another version"
-            ))
-            .hint("end it and run this command again")),
-            Tell::Failed(failure) => Err(failure),
-            _ => Err(Failure::internal("the node did not greet")),
+        let hello = client.channel.receive::<Tell>();
+        client.stream.set_read_timeout(None).map_err(internal)?;
+        match hello.map(|message| message.value) {
+            Ok(Tell::Hello { api, .. }) if api == API => Ok(client),
+            Ok(Tell::Hello { pid, .. }) => Err(Greeting::Failed(
+                Failure::host(format!(
+                    "the running node (process {pid}) is of another version"
+                ))
+                .hint("end it and run this command again"),
+            )),
+            Ok(_) => Err(Greeting::Failed(Failure::internal(
+                "the node did not greet",
+            ))),
+            Err(ChannelError::Closed) => Err(Greeting::Left),
+            Err(error) => Err(Greeting::Failed(
+                Failure::host(format!("the node does not answer: {error}"))
+                    .hint("its process id stands in node.lock in bailey's state folder"),
+            )),
         }
     }
 
@@ -130,6 +148,64 @@ impl Client {
             copy.map_err(|error| Failure::internal(error.to_string()))?,
         ))
     }
+}
+
+/// A connection to the running node: at the socket of this environment, else
+/// where the node wrote that it listens. `None` where nothing answers.
+///
+/// # Errors
+/// When the socket is there and cannot be used.
+pub(crate) fn reach(paths: &Paths) -> Result<Option<UnixStream>, Failure> {
+    let host = |error: &dyn std::fmt::Display| Failure::host(error.to_string());
+    let own = paths.socket().map_err(|error| host(&error))?;
+    let written = paths.written_socket().map_err(|error| host(&error))?;
+    for socket in std::iter::once(own).chain(written) {
+        match UnixStream::connect(&socket) {
+            Ok(stream) => return Ok(Some(stream)),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(Failure::host(format!("{}: {error}", socket.display()))),
+        }
+    }
+    Ok(None)
+}
+
+/// Why a connection is of no use.
+enum Greeting {
+    /// The node closed it before it said anything.
+    Left,
+    Failed(Failure),
+}
+
+/// Starts a node that leaves by itself. Of the environment it gets what it
+/// needs to find its folders; it closes what descriptors it inherits.
+fn start(paths: &Paths) -> Result<Child, Failure> {
+    let log_path = paths.log();
+    let in_log = |error| Failure::host(format!("{}: {error}", log_path.display()));
+    if std::fs::metadata(&log_path).is_ok_and(|found| found.len() > MAX_LOG) {
+        std::fs::rename(&log_path, paths.old_log()).map_err(in_log)?;
+    }
+    let mut options = OpenOptions::new();
+    let log = options
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&log_path)
+        .map_err(in_log)?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::internal(format!("own program: {error}")))?;
+    let kept = KEPT
+        .iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)));
+    Command::new(&program)
+        .args(["node", "--background"])
+        .env_clear()
+        .envs(kept)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .map_err(|error| Failure::host(format!("{}: {error}", program.display())))
 }
 
 fn is_absent(error: &io::Error) -> bool {

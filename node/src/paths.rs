@@ -1,13 +1,16 @@
 //! The node's folders (XDG Base Directory Specification).
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Longest path of a Unix socket (`sun_path` in unix(7), less the final NUL).
 const MAX_SOCKET_PATH: usize = 107;
+/// The file of the state folder that says where the node listens.
+const SOCKET_NOTE: &str = "node.socket";
 
 /// What can be wrong with the folders.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +108,50 @@ impl Paths {
     pub fn log(&self) -> PathBuf {
         self.state.join("node.log")
     }
+
+    /// Where a log that has grown goes.
+    #[must_use]
+    pub(crate) fn old_log(&self) -> PathBuf {
+        self.state.join("node.log.1")
+    }
+
+    /// The lock that makes a node the only one; it holds its process id.
+    #[must_use]
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.state.join("node.lock")
+    }
+
+    /// Writes down where the node listens: a command line with another
+    /// `XDG_RUNTIME_DIR` has the same state folder, and so the same node.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn write_socket(&self, socket: &Path) -> io::Result<()> {
+        let path = self.state.join(SOCKET_NOTE);
+        let fresh = path.with_extension("socket.new");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        file.write_all(socket.as_os_str().as_bytes())?;
+        std::fs::rename(fresh, path)
+    }
+
+    /// Where the last node that listened did.
+    ///
+    /// # Errors
+    /// When the note is there and cannot be read.
+    pub(crate) fn written_socket(&self) -> io::Result<Option<PathBuf>> {
+        let bytes = match std::fs::read(self.state.join(SOCKET_NOTE)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let path = PathBuf::from(OsString::from_vec(bytes));
+        Ok(Some(path).filter(|path| path.is_absolute()))
+    }
 }
 
 /// A folder of mode 0700 that belongs to this user.
@@ -163,6 +210,26 @@ mod tests {
         assert_eq!(found.state, Path::new("/h/.local/state/bailey"));
         assert_eq!(found.runtime, Path::new("/h/.local/state/bailey/run"));
         assert!(matches!(paths(&[]), Err(PathsError::NotSet(_))));
+    }
+
+    #[test]
+    fn the_note_of_the_socket_is_read_as_it_was_written() {
+        let state = std::env::temp_dir().join(format!("bailey-note-{}", std::process::id()));
+        private_dir(&state).unwrap();
+        let paths = Paths {
+            runtime: state.join("run"),
+            state: state.clone(),
+        };
+        assert_eq!(paths.written_socket().unwrap(), None);
+        let socket = PathBuf::from(OsString::from_vec(b"/r\xff/control.sock".to_vec()));
+        paths.write_socket(&socket).unwrap();
+        assert_eq!(paths.written_socket().unwrap(), Some(socket));
+        let mode = std::fs::metadata(state.join(SOCKET_NOTE)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1);
+        paths.write_socket(Path::new("relative")).unwrap();
+        assert_eq!(paths.written_socket().unwrap(), None);
+        std::fs::remove_dir_all(state).unwrap();
     }
 
     #[test]

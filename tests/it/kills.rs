@@ -62,7 +62,11 @@ fn no_kill_loses_an_entry_or_leaves_a_process() {
         let dialler = world.start("n1", &words);
         // From before the first step of the start to well into the dials.
         std::thread::sleep(Duration::from_millis(random(200)));
-        killed += kill(&world, victim);
+        let n = kill(&world, victim);
+        if n != 1 {
+            eprintln!("DBG {round} {victim} {n} {}", dialler.stderr());
+        }
+        killed += n;
         drop(dialler);
         let clean = wait_until(LIMIT, || {
             is_clean(&world, "n1") && world.pids("n1", "python3").is_empty()

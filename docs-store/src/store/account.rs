@@ -80,25 +80,6 @@ impl Store {
         Ok(seed)
     }
 
-    /// Makes this store one of an account that another device has added this
-    /// one to. Its records come by [`Self::ingest`]; until the one that adds
-    /// this device is here, nothing can be appended.
-    ///
-    /// # Errors
-    /// [`AccountError::HasAccount`] if it belongs to one already.
-    pub fn join(&mut self, account: AccountId) -> Result<(), AccountError> {
-        if self.account.is_some() {
-            return Err(AccountError::HasAccount);
-        }
-        super::put_account(&self.db, &account).map_err(DbError::from)?;
-        self.account = Some(Account {
-            id: account,
-            nodes: Vec::new(),
-            members: Members::default(),
-        });
-        Ok(())
-    }
-
     /// Offers to add a device. The device signs the offer
     /// ([`AddOffer::sign`]); then [`Self::complete_add`].
     ///

@@ -111,12 +111,22 @@ pub(crate) fn sync(
     (taken, refused)
 }
 
+/// The records of a store's account, as a new device gets them.
+pub(crate) fn records(from: &Store) -> Vec<Vec<u8>> {
+    let heads = from.heads().into_iter();
+    heads
+        .filter(|head| head.chain.doc == DocId::Account)
+        .flat_map(|head| from.range(&head.chain, 1, usize::MAX, usize::MAX).unwrap())
+        .collect()
+}
+
 /// Makes `to` a member of `from`'s account and lets it read everything.
 pub(crate) fn pair(from: &mut Store, to: &mut Store, to_keys: u8, role: Role, now: Timestamp) {
     let offer = from.offer_add(keys(to_keys).public(), role).unwrap();
     let signed = offer.sign(&keys(to_keys)).unwrap();
     from.complete_add(&offer, signed, now).unwrap();
-    to.join(from.account().unwrap()).unwrap();
+    to.join(from.account().unwrap(), &records(from), now)
+        .unwrap();
     let (_, refused) = sync(from, to, now);
     assert!(refused.is_empty(), "{refused:?}");
 }

@@ -143,7 +143,7 @@ fn a_device_that_only_runs_gets_no_keys_of_others() {
 
 #[test]
 fn strangers_and_other_accounts_are_refused() {
-    let (_dir_a, mut a, _dir_b, _b) = two();
+    let (dir_a, mut a, _dir_b, _b) = two();
     let dir_x = TempDir::new();
     let mut x = open(&dir_x, 9, NOW);
     x.create_account("stranger", NOW).unwrap();
@@ -156,11 +156,16 @@ fn strangers_and_other_accounts_are_refused() {
             .iter()
             .all(|error| matches!(error, IngestError::OtherAccount))
     );
-    // A stranger that joins by itself can write nothing, and forges in vain.
+    // A stranger with the whole store can write nothing, and forges in vain.
+    a.seal_all(NOW).unwrap();
+    drop(a);
     let dir_y = TempDir::new();
+    for entry in std::fs::read_dir(dir_a.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), dir_y.path().join(entry.file_name())).unwrap();
+    }
+    let mut a = open(&dir_a, 1, NOW);
     let mut y = open(&dir_y, 8, NOW);
-    y.join(a.account().unwrap()).unwrap();
-    assert!(sync(&a, &mut y, NOW).1.is_empty());
     let refused_entry = y.append(BOX, gap("x"), NOW, Urgency::Normal);
     assert!(matches!(refused_entry, Err(AppendError::NotMember)));
     let reading = Reader::open(dir_y.path(), keys(8))
@@ -368,7 +373,7 @@ fn adding_needs_the_role_the_signature_and_a_fresh_offer() {
     // A watcher may not; the other full device may, and both then agree.
     let dir_d = TempDir::new();
     let mut d = open(&dir_d, 4, NOW);
-    d.join(a.account().unwrap()).unwrap();
+    d.join(a.account().unwrap(), &records(&a), NOW).unwrap();
     assert!(sync(&a, &mut d, NOW).1.is_empty());
     assert!(matches!(
         d.offer_add(keys(5).public(), Role::Watch),
@@ -394,7 +399,6 @@ fn an_account_is_the_one_it_began_as() {
         store.create_account("again", NOW),
         Err(AccountError::HasAccount)
     ));
-    assert!(matches!(store.join(account), Err(AccountError::HasAccount)));
     let members = store.members().clone();
     let seed = store.recovery_seed().unwrap().unwrap();
     assert_eq!(members.recovery(), Some(&seed.keys().public()));

@@ -3,4 +3,5 @@
 
 mod common;
 mod devices;
+mod joining;
 mod journal;

@@ -5,12 +5,17 @@
 //! to its descriptors reaches the caller's.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use nix::sys::termios::{self, SetArg, Termios};
 
+/// After the end of the box, nothing for this long is the end of its output.
+const QUIET: Duration = Duration::from_secs(1);
 /// Bytes carried in one step.
 const CHUNK: usize = 64 << 10;
 
@@ -39,11 +44,12 @@ impl Pipes {
     }
 }
 
-/// Carries what the box writes to the caller; joined at the end so that
-/// nothing is lost.
+/// Carries what the box writes to the caller.
 #[derive(Debug)]
 pub(crate) struct Relay {
     outputs: Vec<JoinHandle<()>>,
+    /// Bytes that came from the box so far.
+    carried: Arc<AtomicU64>,
     raw: Option<RawTerminal>,
 }
 
@@ -51,47 +57,71 @@ impl Relay {
     /// Between pipes and this process's stdin, stdout and stderr.
     pub(crate) fn pipes(outer: [OwnedFd; 3]) -> Self {
         let [stdin, stdout, stderr] = outer;
+        let carried = Arc::new(AtomicU64::new(0));
         // Not joined: a read of the caller's stdin cannot be taken back.
-        std::thread::spawn(move || carry(io::stdin(), File::from(stdin)));
+        std::thread::spawn(move || carry(io::stdin(), File::from(stdin), &AtomicU64::new(0)));
+        let (to_stdout, to_stderr) = (Arc::clone(&carried), Arc::clone(&carried));
         let outputs = vec![
-            std::thread::spawn(move || carry(File::from(stdout), io::stdout())),
-            std::thread::spawn(move || carry(File::from(stderr), io::stderr())),
+            std::thread::spawn(move || carry(File::from(stdout), io::stdout(), &to_stdout)),
+            std::thread::spawn(move || carry(File::from(stderr), io::stderr(), &to_stderr)),
         ];
-        Self { outputs, raw: None }
+        Self {
+            outputs,
+            carried,
+            raw: None,
+        }
     }
 
     /// Between the master of the box's pty and this process's terminal, which
-    /// is raw until the relay is finished.
+    /// is raw until the relay is finished or dropped.
     ///
     /// # Errors
     /// When the terminal cannot be set.
     pub(crate) fn terminal(master: &OwnedFd) -> io::Result<Self> {
-        let raw = RawTerminal::new()?;
         let (read, write) = (master.try_clone()?, master.try_clone()?);
-        std::thread::spawn(move || carry(io::stdin(), File::from(write)));
+        let raw = RawTerminal::new()?;
+        let carried = Arc::new(AtomicU64::new(0));
+        std::thread::spawn(move || carry(io::stdin(), File::from(write), &AtomicU64::new(0)));
+        let to_stdout = Arc::clone(&carried);
         let outputs = vec![std::thread::spawn(move || {
-            carry(File::from(read), io::stdout())
+            carry(File::from(read), io::stdout(), &to_stdout);
         })];
         Ok(Self {
             outputs,
+            carried,
             raw: Some(raw),
         })
     }
 
+    /// Whether a line needs its carriage return said.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.raw.is_some()
+    }
+
     /// Waits until all that the box wrote has been carried, and gives the
-    /// terminal back.
+    /// terminal back. The box is over: whoever still holds its end of a pipe is
+    /// somebody else, and is not waited for once nothing more comes.
     pub(crate) fn finish(self) {
-        for output in self.outputs {
-            // A relay thread that panicked has nothing more to carry.
-            let _panicked = output.join();
+        let mut last = (self.carried.load(Ordering::Relaxed), Instant::now());
+        while self.outputs.iter().any(|output| !output.is_finished()) {
+            let now = self.carried.load(Ordering::Relaxed);
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            if last.1.elapsed() > QUIET {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
-        drop(self.raw);
+        if self.raw.is_none() && io::stdout().is_terminal() {
+            reset();
+        }
     }
 }
 
 /// Until either end is gone. A pty's master answers EIO when the last holder
 /// of the other side is gone; that is its end of file.
-fn carry(mut from: impl io::Read, mut to: impl io::Write) {
+fn carry(mut from: impl io::Read, mut to: impl io::Write, carried: &AtomicU64) {
     let mut chunk = vec![0; CHUNK];
     loop {
         let count = match from.read(&mut chunk) {
@@ -100,6 +130,7 @@ fn carry(mut from: impl io::Read, mut to: impl io::Write) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return,
         };
+        carried.fetch_add(1, Ordering::Relaxed);
         let written = to.write_all(chunk.get(..count).unwrap_or_default());
         if written.and_then(|()| to.flush()).is_err() {
             return;
@@ -127,10 +158,17 @@ impl Drop for RawTerminal {
     fn drop(&mut self) {
         // Unread input was typed for the box, not for the shell behind it.
         let _gone = termios::tcsetattr(io::stdin(), SetArg::TCSAFLUSH, &self.before);
-        // Cursor shown, attributes and modes reset, whatever the box left.
-        let _gone = io::stdout().write_all(b"\x1b[!p\x1b[?25h\x1b[0m");
-        let _gone = io::stdout().flush();
+        reset();
     }
+}
+
+/// Puts back whatever the box may have set: soft reset, main screen, no mouse,
+/// no bracketed paste, cursor shown, plain text.
+fn reset() {
+    const RESET: &[u8] = b"\x1b[!p\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?25h\x1b[0m";
+    // A terminal that is gone needs no reset.
+    let _gone = io::stdout().write_all(RESET);
+    let _gone = io::stdout().flush();
 }
 
 /// Rows and columns of this process's terminal.

@@ -30,7 +30,29 @@ const EXIT_FAILED: u8 = 125;
 
 /// Runs a command in a box and passes its exit code through.
 pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
-    let result = args.result.as_deref().map(open_result).transpose()?;
+    let mut result = args.result.as_deref().map(open_result).transpose()?;
+    let ran = run_box(args);
+    if let Some(file) = &mut result {
+        let text = match &ran {
+            Ok(ended) => json!({
+                "v": 1, "exit": exit_code(ended), "child": ended.exit.map(ChildExit::shell_code),
+                "end": crate::rows::end_text(&ended.end), "flows_reset": ended.flows_reset,
+                "processes_ended": ended.processes_ended, "processes_left": ended.processes_left,
+            }),
+            Err(failure) => json!({
+                "v": 1, "exit": failure.exit_code(), "child": null, "end": failure.text,
+            }),
+        };
+        writeln!(file, "{text}").map_err(|error| Failure::host(format!("--result: {error}")))?;
+    }
+    let ended = ran?;
+    match ended.end {
+        BoxEnd::NotStarted(what) => Err(Failure::host(what)),
+        _ => Ok(exit_code(&ended)),
+    }
+}
+
+fn run_box(args: &RunArgs) -> Result<Ended, Failure> {
     let (ask, granted) = ask_of(args)?;
     // A node that is started here must not inherit blocked signals.
     let mut client = Client::connect_or_start(&here()?)?;
@@ -43,35 +65,17 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
         .as_ref()
         .map_or(&[] as &[OwnedFd], |pipes| &pipes.inner);
     let fds: Vec<_> = inner.iter().chain(&granted).map(AsFd::as_fd).collect();
-    let (grants, reach) = (granted.len(), ask.reach.clone());
+    let what = format!("reach {} · {}", ask.reach, count(granted.len(), "grant"));
     client.send(&Ask::Run(Box::new(ask)), &fds)?;
     // The box's ends belong to the box alone from here, so that the relay
     // sees their end.
     let outer = pipes.map(|pipes| pipes.outer);
     drop(granted);
-    let ended = attend(
-        args,
-        client,
-        outer,
-        signals,
-        &format!("reach {reach} · {}", count(grants, "grant")),
-    )?;
+    let ended = attend(args, client, outer, signals, &what)?;
     if !args.quiet {
         summary(&ended);
     }
-    let code = exit_code(&ended);
-    if let Some(mut file) = result {
-        let text = json!({
-            "v": 1, "exit": code, "child": ended.exit.map(ChildExit::shell_code),
-            "end": crate::rows::end_text(&ended.end),
-            "flows_reset": ended.flows_reset, "processes_left": ended.processes_left,
-        });
-        writeln!(file, "{text}").map_err(|error| Failure::host(format!("--result: {error}")))?;
-    }
-    match ended.end {
-        BoxEnd::NotStarted(what) => Err(Failure::host(what)),
-        _ => Ok(code),
-    }
+    Ok(ended)
 }
 
 /// Follows the box until it is over.
@@ -102,13 +106,14 @@ fn attend(
                 }
             }
             Tell::Refused(refused) if !args.quiet => {
-                out::say(&format!("refused {}\r", describe(&refused)));
+                say(relay.as_ref(), &format!("refused {}", describe(&refused)));
             }
             Tell::Noticed(notice) if !args.quiet => {
-                out::say(&format!("notice: this box {}\r", show::text(&notice.text)));
+                let text = show::text(&notice.text);
+                say(relay.as_ref(), &format!("notice: this box {text}"));
             }
             Tell::Note(note) if !args.quiet => {
-                out::say(&show::text(&note));
+                say(relay.as_ref(), &show::text(&note));
             }
             Tell::Ended(ended) => break ended,
             Tell::Failed(failure) => return Err(failure),
@@ -120,6 +125,16 @@ fn attend(
         relay.finish();
     }
     Ok(ended)
+}
+
+/// A line beside what the box writes; a raw terminal does not return by itself.
+fn say(relay: Option<&Relay>, text: &str) {
+    let end = if relay.is_some_and(Relay::is_raw) {
+        "\r"
+    } else {
+        ""
+    };
+    out::say(&format!("{text}{end}"));
 }
 
 fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -274,14 +289,25 @@ fn variable(word: &OsStr) -> Result<(Vec<u8>, Vec<u8>), Failure> {
 /// Opened before the box starts, without following a link, so that the box
 /// cannot choose where the result is written.
 fn open_result(path: &Path) -> Result<std::fs::File, Failure> {
-    let flags =
-        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    nix::fcntl::open(path, flags, Mode::S_IRUSR | Mode::S_IWUSR)
-        .map(std::fs::File::from)
-        .map_err(|error| {
-            let shown = show::bytes(path.as_os_str().as_bytes());
-            Failure::usage(format!("--result {shown}: {error}"))
-        })
+    let fault = |why: &dyn std::fmt::Display| {
+        let shown = show::bytes(path.as_os_str().as_bytes());
+        Failure::usage(format!("--result {shown}: {why}"))
+    };
+    // Not blocking: a FIFO without a reader would hold the command up.
+    let flags = OFlag::O_WRONLY
+        | OFlag::O_CREAT
+        | OFlag::O_TRUNC
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_CLOEXEC;
+    let fd = nix::fcntl::open(path, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+    let file = fd.map(std::fs::File::from).map_err(|error| fault(&error))?;
+    let found = file.metadata().map_err(|error| fault(&error))?;
+    if found.is_file() {
+        Ok(file)
+    } else {
+        Err(fault(&"not a regular file"))
+    }
 }
 
 fn exit_code(ended: &Ended) -> u8 {

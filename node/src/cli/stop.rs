@@ -1,5 +1,6 @@
 //! `bailey stop`.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use bailey_model::RequestOutcome;
@@ -10,39 +11,58 @@ use super::{out, read};
 use crate::api::{Ask, Failure, Tell};
 use crate::show;
 
-/// Exit code when a receipt did not come in time.
-const EXIT_NOT_DELIVERED: u8 = 1;
+/// Exit code when a receipt did not come in time, or something was left.
+const EXIT_NOT_DONE: u8 = 1;
 
-/// Stops each box, and says only what was measured after.
+/// Stops each box, and says only what was measured after. One that fails keeps
+/// no other from being stopped; the worst code is the command's own.
 pub(super) fn stop(args: &StopArgs) -> Result<u8, Failure> {
+    let asked: Vec<_> = args.targets.iter().map(|target| ask(target)).collect();
     let mut code = 0;
-    for target in &args.targets {
-        code = code.max(stop_one(target, args)?);
+    for (target, answers) in args.targets.iter().zip(asked) {
+        let one = match follow(target, &answers, args) {
+            Ok(one) => one,
+            Err(failure) => {
+                if args.json {
+                    out::json(&json!({
+                        "v": 1, "box": target, "state": "failed", "why": failure.text,
+                    }))?;
+                }
+                out::failure(&failure);
+                failure.exit_code()
+            }
+        };
+        code = code.max(one);
     }
     Ok(code)
 }
 
-fn stop_one(target: &str, args: &StopArgs) -> Result<u8, Failure> {
-    let (done, waiting) = std::sync::mpsc::channel();
-    let (ask, json) = (
-        Ask::Stop {
-            target: target.to_owned(),
-        },
-        args.json,
-    );
-    let shown = show::text(target);
-    // The receipt comes by itself, later too; this thread ends with the process.
+/// What a question says, then its end.
+type Answers = mpsc::Receiver<Result<Option<Tell>, Failure>>;
+
+/// Asks for one; all are asked before any is waited for. The receipt may come
+/// later than anybody waits: the thread ends with the process.
+fn ask(target: &str) -> Answers {
+    let (sender, answers) = mpsc::channel();
+    let ask = Ask::Stop {
+        target: target.to_owned(),
+    };
     std::thread::spawn(move || {
-        let asked = std::cell::RefCell::new(done.clone());
         let result = read::each(&ask, |tell| {
-            let _left = asked.borrow_mut().send(Ok(Some(tell)));
+            // Whoever waited has gone on; nobody is left to tell.
+            let _left = sender.send(Ok(Some(tell)));
             Ok(())
         });
-        let _left = done.send(result.map(|_| None));
+        let _left = sender.send(result.map(|_| None));
     });
-    let mut device = None;
+    answers
+}
+
+fn follow(target: &str, answers: &Answers, args: &StopArgs) -> Result<u8, Failure> {
+    let shown = show::text(target);
+    let (mut device, mut code) = (None, 0);
     loop {
-        match waiting.recv_timeout(Duration::from_secs(args.wait)) {
+        match answers.recv_timeout(Duration::from_secs(args.wait)) {
             Ok(Ok(Some(Tell::StopAsked {
                 device: name,
                 connected,
@@ -51,28 +71,45 @@ fn stop_one(target: &str, args: &StopArgs) -> Result<u8, Failure> {
                 out::say(&format!("asked {} ({state})", show::text(&name)));
                 device = Some(name);
             }
-            Ok(Ok(Some(Tell::StopDone { outcome }))) => report(&shown, &outcome, json)?,
-            Ok(Ok(Some(_))) => {}
-            Ok(Ok(None)) => return Ok(0),
-            Ok(Err(failure)) => return Err(failure),
-            Err(_) => {
-                let device = device.unwrap_or_else(|| "the node".to_owned());
-                if json {
-                    out::json(
-                        &json!({"v": 1, "box": target, "state": "not delivered yet", "device": device}),
-                    )?;
-                }
-                out::say(&format!(
-                    "{shown}: not delivered yet; {} gets it when it is heard again",
-                    show::text(&device),
-                ));
-                return Ok(EXIT_NOT_DELIVERED);
+            Ok(Ok(Some(Tell::StopDone { outcome }))) => {
+                code = code.max(report(&shown, &outcome, args.json)?);
             }
+            Ok(Ok(Some(_))) => {}
+            Ok(Ok(None)) => return Ok(code),
+            Ok(Err(failure)) => return Err(failure),
+            Err(_) => return late(&shown, device, args.json),
         }
     }
 }
 
-fn report(target: &str, outcome: &RequestOutcome, json: bool) -> Result<(), Failure> {
+/// No receipt in time: never "stopped".
+fn late(target: &str, device: Option<String>, json: bool) -> Result<u8, Failure> {
+    let state = if device.is_some() {
+        "not delivered yet"
+    } else {
+        "still ending"
+    };
+    if json {
+        out::json(&json!({"v": 1, "box": target, "state": state, "device": device}))?;
+    }
+    match device {
+        Some(device) => out::say(&format!(
+            "{target}: not delivered yet; {} gets it when it is heard again",
+            show::text(&device),
+        )),
+        None => out::say(&format!(
+            "{target}: still ending; its end is not measured yet"
+        )),
+    }
+    Ok(EXIT_NOT_DONE)
+}
+
+/// A count, or that there is none.
+fn number(count: Option<u32>) -> String {
+    count.map_or_else(|| "not counted".to_owned(), |count| count.to_string())
+}
+
+fn report(target: &str, outcome: &RequestOutcome, as_json: bool) -> Result<u8, Failure> {
     match outcome {
         RequestOutcome::Stopped {
             processes_ended,
@@ -80,21 +117,33 @@ fn report(target: &str, outcome: &RequestOutcome, json: bool) -> Result<(), Fail
             flows_reset,
             took_ms,
         } => {
-            if json {
-                return out::json(&json!({
+            if as_json {
+                out::json(&json!({
                     "v": 1, "box": target, "state": "stopped", "processes_ended": processes_ended,
                     "processes_left": processes_left, "flows_reset": flows_reset, "took_ms": took_ms,
-                }));
+                }))?;
+            } else {
+                out::line(&format!(
+                    "{target}: stopped · processes ended {}, left {} · flows reset {} · {took_ms} ms",
+                    number(*processes_ended),
+                    number(*processes_left),
+                    number(*flows_reset),
+                ))?;
             }
-            out::line(&format!(
-                "{target}: stopped · processes ended {processes_ended:?}, left {processes_left:?} · \
-                 flows reset {flows_reset:?} · {took_ms} ms"
-            ))
+            Ok(if *processes_left == Some(0) {
+                0
+            } else {
+                EXIT_NOT_DONE
+            })
         }
-        RequestOutcome::AlreadyOver if json => {
-            out::json(&json!({"v": 1, "box": target, "state": "already over"}))
+        RequestOutcome::AlreadyOver => {
+            if as_json {
+                out::json(&json!({"v": 1, "box": target, "state": "already over"}))?;
+            } else {
+                out::line(&format!("{target}: was over already"))?;
+            }
+            Ok(0)
         }
-        RequestOutcome::AlreadyOver => out::line(&format!("{target}: was over already")),
         RequestOutcome::Denied(why) => Err(Failure::usage(format!("{target}: {why}"))),
     }
 }

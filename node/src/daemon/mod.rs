@@ -60,14 +60,19 @@ pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
         .create()
         .map_err(|error| Failure::host(error.to_string()))?;
     if background {
+        // Before this process opens anything of its own.
+        lock::close_inherited()
+            .map_err(|error| Failure::host(format!("inherited descriptors: {error}")))?;
         // A session of its own: the terminal that started it may go away.
         nix::unistd::setsid().map_err(|error| Failure::host(format!("setsid: {error}")))?;
     }
-    let _lock = match lock::take(&paths) {
-        Ok(lock) => lock,
-        // Two commands started a node in the same moment: the other one serves.
-        Err(lock::LockError::Held(_)) if background => return Ok(0),
-        Err(error) => return Err(Failure::host(error.to_string())),
+    let taken = if background {
+        lock::take_or_defer(&paths)?
+    } else {
+        Some(lock::take(&paths).map_err(|error| Failure::host(error.to_string()))?)
+    };
+    let Some(_lock) = taken else {
+        return Ok(0);
     };
     confine_self()?;
     let name = device_name(&paths, said_name)?;
@@ -128,6 +133,9 @@ async fn serve(paths: Paths, background: bool, name: String) -> Result<u8, Failu
     node.recover(opened.history, opened.account)?;
     let listener = control::listen(&socket)
         .map_err(|error| Failure::host(format!("{}: {error}", socket.display())))?;
+    node.paths
+        .write_socket(&socket)
+        .map_err(|error| Failure::host(format!("node.socket: {error}")))?;
     let accepting = tokio::spawn(control::accept(listener, events));
     let mut tick = tokio::time::interval(TICK);
     let mut end = Signals::new().map_err(|error| Failure::host(format!("signals: {error}")))?;
@@ -145,11 +153,14 @@ async fn serve(paths: Paths, background: bool, name: String) -> Result<u8, Failu
                 None => return Err(Failure::internal("every sender of events is gone")),
             },
         }
+        if node.leaving {
+            // Whoever comes now is the next node's to serve.
+            accepting.abort();
+        }
         if node.leaving && node.runs.is_empty() && node.in_flight == 0 {
             break;
         }
     }
-    accepting.abort();
     // A socket file that stays is replaced by the next node.
     let _left = std::fs::remove_file(&socket);
     drop(node);

@@ -117,7 +117,7 @@ mod tests {
         // Deeper than a path can be long.
         let mut at = rustix::fs::openat(
             rustix::fs::CWD,
-            &bin.join("own"),
+            bin.join("own"),
             rustix::fs::OFlags::DIRECTORY,
             rustix::fs::Mode::empty(),
         )
@@ -127,7 +127,7 @@ mod tests {
             let flags = rustix::fs::OFlags::DIRECTORY;
             at = rustix::fs::openat(&at, c"deep", flags, rustix::fs::Mode::empty()).unwrap();
         }
-        fs::set_permissions(bin.join("own/closed"), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(bin.join("own/closed"), Permissions::from_mode(0o000)).unwrap();
         remove_all(&bin).unwrap();
         assert_eq!(fs::read_dir(&bin).unwrap().count(), 0);
         assert_eq!(fs::read_to_string(root.join("outside")).unwrap(), "stays");

@@ -347,30 +347,8 @@ impl Thread {
     }
 
     fn join(&mut self, account: AccountId, envelopes: &[Vec<u8>]) -> Result<AccountId, String> {
-        self.store
-            .join(account)
-            .map_err(|error| error.to_string())?;
-        // A record may rest on one of another incarnation's chain, in no order
-        // that could be told from outside: rounds, until one brings nothing.
-        let mut waiting: Vec<&Vec<u8>> = envelopes.iter().collect();
-        while !waiting.is_empty() {
-            let before = waiting.len();
-            let mut why = String::new();
-            waiting.retain(|bytes| match self.store.ingest(bytes, clock::now()) {
-                Ok(_) => false,
-                Err(error) => {
-                    why = error.to_string();
-                    true
-                }
-            });
-            if waiting.len() == before {
-                return Err(why);
-            }
-        }
-        match self.store.members().get(&self.store.device()) {
-            Some(_) => Ok(account),
-            None => Err("the records do not make this device a member".to_owned()),
-        }
+        let joined = self.store.join(account, envelopes, clock::now());
+        joined.map(|()| account).map_err(|error| error.to_string())
     }
 
     fn seal(&mut self, at_once: bool) {
