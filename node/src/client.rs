@@ -9,21 +9,27 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bailey_channel::{Channel, ChannelError, Message};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 
 use crate::api::{API, Ask, Failure, Tell};
 use crate::paths::Paths;
 
-/// How long a started node may take until its socket answers.
-const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long a started node may take until its socket answers; it may have to
+/// wait for one that is leaving.
+const START_LIMIT: Duration = Duration::from_secs(15);
+/// How long a question that could not be sent is sent anew.
+const ASK_LIMIT: Duration = Duration::from_secs(3);
 /// How long a node may take to greet.
 const GREET_LIMIT: Duration = Duration::from_secs(10);
 /// A larger log is put aside when the next node starts.
 const MAX_LOG: u64 = 1 << 20;
 /// What a node needs of its caller's environment.
-const KEPT: [&str; 7] = [
+const KEPT: [&str; 8] = [
     "HOME",
     "PATH",
     "LANG",
+    "LC_ALL",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
     "XDG_CONFIG_HOME",
@@ -40,25 +46,40 @@ pub struct Client {
 }
 
 impl Client {
-    /// Meets the user's node, starting one where none runs. One that is leaving
-    /// at this moment is waited for: no question was asked yet.
+    /// Meets the user's node, starting one where none runs, and asks it. A
+    /// question that could not be sent whole was heard by nobody and is sent
+    /// anew; one that was sent never is.
     ///
     /// # Errors
     /// When none runs and none can be started, or it is of another build.
-    pub fn connect_or_start(paths: &Paths) -> Result<Self, Failure> {
+    pub fn ask(paths: &Paths, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<Self, Failure> {
+        let until = Instant::now() + ASK_LIMIT;
+        loop {
+            let mut client = Self::connect_or_start(paths)?;
+            match client.channel.send(ask, fds) {
+                Ok(()) => return Ok(client),
+                Err(ChannelError::Closed) if Instant::now() < until => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// One that is leaving at this moment is waited for: no question was asked
+    /// yet.
+    fn connect_or_start(paths: &Paths) -> Result<Self, Failure> {
         paths
             .create()
             .map_err(|error| Failure::host(error.to_string()))?;
         let until = Instant::now() + START_LIMIT;
         let mut node: Option<Child> = None;
         loop {
-            match Self::connect(paths) {
-                Ok(Some(client)) => return Ok(client),
-                Ok(None) => {}
-                Err(failure) => return Err(failure),
+            if let Some(client) = Self::connect(paths)? {
+                return Ok(client);
             }
             let ended = match &mut node {
-                Some(node) => node.try_wait().ok().flatten(),
+                Some(node) => node
+                    .try_wait()
+                    .map_err(|error| Failure::internal(format!("the started node: {error}")))?,
                 None => {
                     node = Some(start(paths)?);
                     None
@@ -158,15 +179,24 @@ impl Client {
 pub(crate) fn reach(paths: &Paths) -> Result<Option<UnixStream>, Failure> {
     let host = |error: &dyn std::fmt::Display| Failure::host(error.to_string());
     let own = paths.socket().map_err(|error| host(&error))?;
-    let written = paths.written_socket().map_err(|error| host(&error))?;
-    for socket in std::iter::once(own).chain(written) {
-        match UnixStream::connect(&socket) {
-            Ok(stream) => return Ok(Some(stream)),
-            Err(error) if is_absent(&error) => {}
-            Err(error) => return Err(Failure::host(format!("{}: {error}", socket.display()))),
-        }
+    match UnixStream::connect(&own) {
+        Ok(stream) => return Ok(Some(stream)),
+        Err(error) if is_absent(&error) => {}
+        Err(error) => return Err(Failure::host(format!("{}: {error}", own.display()))),
     }
-    Ok(None)
+    // The note may be of a node that is long gone, and somebody else's by now
+    // what lies there: whatever is wrong with it, no node of ours is met.
+    let written = paths.written_socket().map_err(|error| host(&error))?;
+    Ok(written
+        .filter(|written| *written != own)
+        .and_then(|written| UnixStream::connect(written).ok())
+        .filter(is_own))
+}
+
+/// Whether the other end runs as this user.
+fn is_own(stream: &UnixStream) -> bool {
+    getsockopt(stream, PeerCredentials)
+        .is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw())
 }
 
 /// Why a connection is of no use.

@@ -381,3 +381,126 @@ fn the_result_file_says_how_it_ended_and_follows_no_link() {
     assert_eq!(refused.code, Some(2), "{refused}");
     assert_eq!(world.sh("n1", "cat target").ok().stdout, "precious\n");
 }
+
+#[test]
+fn a_node_that_is_leaving_is_followed_by_the_next() {
+    let world = TestWorld::new(1);
+    for _ in 0..8 {
+        let _ran = boxed(&world, "n1", &["-q"], "true").ok();
+        world.kill("n1", "TERM", &world.pids("n1", "bailey"));
+        let _ran = boxed(&world, "n1", &["-q"], "true").ok();
+    }
+    // One that still has a box to end is waited for.
+    let running = world.start("n1", &["run", "-q", "--", "sh", "-c", "echo up; sleep 600"]);
+    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let nodes = world.sh("n1", "cat ../state/bailey/node.lock").ok().stdout;
+    world.kill("n1", "TERM", &[nodes.trim().parse().unwrap()]);
+    let _ran = boxed(&world, "n1", &["-q"], "true").ok();
+    assert_eq!(running.finish(LIMIT).code, Some(121));
+}
+
+#[test]
+fn a_second_terminal_with_another_runtime_folder_meets_the_same_node() {
+    let world = TestWorld::new(1);
+    let _first = world.run("n1", &["ps"]).ok();
+    let nodes = world.pids("n1", "bailey");
+    let mut elsewhere = world.bailey("n1");
+    elsewhere
+        .env("XDG_RUNTIME_DIR", world.node("n1").unwrap().home())
+        .arg("ps");
+    let _second = bailey_tests::run(&mut elsewhere).ok();
+    assert_eq!(world.pids("n1", "bailey"), nodes, "the same node");
+}
+
+#[test]
+fn the_node_keeps_nothing_of_the_command_that_started_it() {
+    let world = TestWorld::new(1);
+    let bailey = bailey_tests::binaries().join("bailey");
+    let script = format!(
+        "SECRET=of-the-caller {} ps 3>&1 4>&1 9>&1 >/dev/null 2>&1 | timeout 5 cat",
+        bailey.display()
+    );
+    // The pipe ends with the command, although its node lives on.
+    let _ended = world.sh("n1", &script).ok();
+    let nodes = world.pids("n1", "bailey");
+    assert_eq!(nodes.len(), 1, "the control: the node is there");
+}
+
+#[test]
+fn a_command_ends_although_somebody_else_holds_its_output() {
+    let world = TestWorld::new(1);
+    let script = "echo up; sleep 600 & read -r _; echo last";
+    let mut running = world.start("n1", &["run", "-q", "--", "sh", "-c", script]);
+    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let inside = wait_for_pid(&world, "sleep");
+    let hold = format!("exec 3>/proc/{inside}/fd/1; echo held; exec sleep 60");
+    let holder = bailey_tests::Running::start(world.command("n1", "sh").args(["-c", &hold]));
+    holder.wait_line(LIMIT, |line| line.trim() == "held");
+    drop(running.take_stdin());
+    let output = running.finish(LIMIT);
+    assert_eq!(
+        (output.code, output.stdout.as_str()),
+        (Some(0), "up\nlast\n"),
+        "{output}"
+    );
+}
+
+fn wait_for_pid(world: &TestWorld, program: &str) -> u32 {
+    let mut found = None;
+    let there = wait_until(LIMIT, || {
+        found = world.pids("n1", program).first().copied();
+        found.is_some()
+    });
+    assert!(there, "no {program}");
+    found.unwrap()
+}
+
+#[test]
+fn every_box_that_is_named_is_stopped_whatever_becomes_of_the_others() {
+    let world = TestWorld::new(1);
+    let boxes: Vec<_> = ["yard", "keep"]
+        .iter()
+        .map(|name| {
+            let script = "echo up; sleep 600";
+            let words = ["run", "-q", "--name", name, "--", "sh", "-c", script];
+            let running = world.start("n1", &words);
+            running.wait_line(LIMIT, |line| line.trim() == "up");
+            running
+        })
+        .collect();
+    let output = world.run("n1", &["stop", "yard", "nowhere", "keep", "--json"]);
+    assert_eq!(output.code, Some(2), "{output}");
+    assert!(output.stderr.contains("nowhere"), "{output}");
+    let states: Vec<_> = output
+        .json()
+        .iter()
+        .map(|row| (row["box"].clone(), row["state"].clone()))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            ("yard".into(), "stopped".into()),
+            ("nowhere".into(), "failed".into()),
+            ("keep".into(), "stopped".into())
+        ]
+    );
+    for running in boxes {
+        assert_eq!(running.finish(LIMIT).code, Some(121));
+    }
+}
+
+#[test]
+fn the_result_file_is_a_file_and_says_of_a_failure_too() {
+    let world = TestWorld::new(1);
+    let _made = world.sh("n1", "mkfifo pipe").ok();
+    let refused = world.run("n1", &["run", "-q", "--result", "pipe", "--", "true"]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    let words = ["run", "--result", "out.json", "--reach", "a b", "--", "true"];
+    assert_eq!(world.run("n1", &words).code, Some(2));
+    let result = world.sh("n1", "cat out.json").ok().json();
+    assert_eq!(
+        (&result[0]["exit"], &result[0]["child"]),
+        (&2.into(), &serde_json::Value::Null)
+    );
+    assert!(result[0]["end"].is_string(), "{result:?}");
+}

@@ -67,10 +67,13 @@ fn no_kill_loses_an_entry_or_leaves_a_process() {
             eprintln!("DBG {round} {victim} {n} {}", dialler.stderr());
         }
         killed += n;
+        let t0 = std::time::Instant::now();
         drop(dialler);
         let clean = wait_until(LIMIT, || {
             is_clean(&world, "n1") && world.pids("n1", "python3").is_empty()
         });
+        let t1 = t0.elapsed();
+        if victim != "bailey" { let o = wait_until(LIMIT, || world.run("n1", &["ps","--json"]).json().iter().all(|r| r["end"].is_string())); eprintln!("DBG {round} {victim} clean {t1:?} over {o} {:?}", t0.elapsed()); }
         assert!(
             clean,
             "round {round}: {victim} was killed and something is left: {:?}",

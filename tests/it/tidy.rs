@@ -14,6 +14,7 @@ const PROGRAMS: [&str; 6] = [
     "bailey",
     "bailey-bench",
     "bailey-fence",
+    "bailey-fuzz",
     "bailey-gate",
     "bailey-helper",
     "bailey-world",

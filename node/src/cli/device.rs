@@ -102,9 +102,7 @@ pub(super) fn list(args: &JsonArgs) -> Result<u8, Failure> {
 
 fn ask(ask: &Ask) -> Result<Client, Failure> {
     let paths = Paths::from_env().map_err(|error| Failure::host(error.to_string()))?;
-    let mut client = Client::connect_or_start(&paths)?;
-    client.send(ask, &[])?;
-    Ok(client)
+    Client::ask(&paths, ask, &[])
 }
 
 fn joined(

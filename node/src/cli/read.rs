@@ -56,8 +56,7 @@ pub(super) fn each(
     mut take: impl FnMut(Tell) -> Result<(), Failure>,
 ) -> Result<u8, Failure> {
     let paths = Paths::from_env().map_err(|error| Failure::host(error.to_string()))?;
-    let mut client = Client::connect_or_start(&paths)?;
-    client.send(ask, &[])?;
+    let mut client = Client::ask(&paths, ask, &[])?;
     loop {
         match client.receive()?.value {
             Tell::Done => return Ok(0),

@@ -54,9 +54,6 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
 
 fn run_box(args: &RunArgs) -> Result<Ended, Failure> {
     let (ask, granted) = ask_of(args)?;
-    // A node that is started here must not inherit blocked signals.
-    let mut client = Client::connect_or_start(&here()?)?;
-    let signals = block_signals()?;
     let pipes = match ask.pty {
         Some(_) => None,
         None => Some(Pipes::new().map_err(|error| Failure::host(format!("pipe: {error}")))?),
@@ -66,7 +63,9 @@ fn run_box(args: &RunArgs) -> Result<Ended, Failure> {
         .map_or(&[] as &[OwnedFd], |pipes| &pipes.inner);
     let fds: Vec<_> = inner.iter().chain(&granted).map(AsFd::as_fd).collect();
     let what = format!("reach {} · {}", ask.reach, count(granted.len(), "grant"));
-    client.send(&Ask::Run(Box::new(ask)), &fds)?;
+    let client = Client::ask(&here()?, &Ask::Run(Box::new(ask)), &fds)?;
+    // Only now: a node that was started must not inherit blocked signals.
+    let signals = block_signals()?;
     // The box's ends belong to the box alone from here, so that the relay
     // sees their end.
     let outer = pipes.map(|pipes| pipes.outer);
@@ -78,7 +77,8 @@ fn run_box(args: &RunArgs) -> Result<Ended, Failure> {
     Ok(ended)
 }
 
-/// Follows the box until it is over.
+/// Follows the box until it is over. Whatever came of it, what the box wrote is
+/// carried and the terminal given back.
 fn attend(
     args: &RunArgs,
     mut client: Client,
@@ -89,7 +89,22 @@ fn attend(
     let master = Arc::new(Mutex::new(None));
     forward(signals, client.sender()?, Arc::clone(&master));
     let mut relay = outer.map(Relay::pipes);
-    let ended = loop {
+    let ended = follow(args, &mut client, &mut relay, &master, what);
+    drop(lock(&master).take());
+    if let Some(relay) = relay {
+        relay.finish();
+    }
+    ended
+}
+
+fn follow(
+    args: &RunArgs,
+    client: &mut Client,
+    relay: &mut Option<Relay>,
+    master: &Mutex<Option<OwnedFd>>,
+    what: &str,
+) -> Result<Ended, Failure> {
+    loop {
         let mut message = client.receive()?;
         match message.value {
             Tell::Running { name, .. } => {
@@ -97,12 +112,12 @@ fn attend(
                     out::say(&format!("box {name} · {what} · bailey flows {name}"));
                 }
                 if let Some(fd) = message.fds.pop_front() {
-                    relay = Some(
+                    *relay = Some(
                         Relay::terminal(&fd)
                             .map_err(|error| Failure::host(format!("terminal: {error}")))?,
                     );
                     relay::resize(&fd);
-                    *lock(&master) = Some(fd);
+                    *lock(master) = Some(fd);
                 }
             }
             Tell::Refused(refused) if !args.quiet => {
@@ -115,21 +130,17 @@ fn attend(
             Tell::Note(note) if !args.quiet => {
                 say(relay.as_ref(), &show::text(&note));
             }
-            Tell::Ended(ended) => break ended,
+            Tell::Ended(ended) => return Ok(ended),
             Tell::Failed(failure) => return Err(failure),
             _ => {}
         }
-    };
-    drop(lock(&master).take());
-    if let Some(relay) = relay {
-        relay.finish();
     }
-    Ok(ended)
 }
 
 /// A line beside what the box writes; a raw terminal does not return by itself.
 fn say(relay: Option<&Relay>, text: &str) {
-    let end = if relay.is_some_and(Relay::is_raw) {
+    let raw = relay.is_some_and(Relay::is_raw) && std::io::stderr().is_terminal();
+    let end = if raw {
         "\r"
     } else {
         ""

@@ -1,7 +1,7 @@
 //! `bailey stop`.
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bailey_model::RequestOutcome;
 use serde_json::json;
@@ -18,9 +18,9 @@ const EXIT_NOT_DONE: u8 = 1;
 /// no other from being stopped; the worst code is the command's own.
 pub(super) fn stop(args: &StopArgs) -> Result<u8, Failure> {
     let asked: Vec<_> = args.targets.iter().map(|target| ask(target)).collect();
-    let mut code = 0;
+    let (begun, mut code) = (Instant::now(), 0);
     for (target, answers) in args.targets.iter().zip(asked) {
-        let one = match follow(target, &answers, args) {
+        let one = match follow(target, &answers, begun, args) {
             Ok(one) => one,
             Err(failure) => {
                 if args.json {
@@ -37,8 +37,8 @@ pub(super) fn stop(args: &StopArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// What a question says, then its end.
-type Answers = mpsc::Receiver<Result<Option<Tell>, Failure>>;
+/// What a question says and when, then its end.
+type Answers = mpsc::Receiver<(Instant, Result<Option<Tell>, Failure>)>;
 
 /// Asks for one; all are asked before any is waited for. The receipt may come
 /// later than anybody waits: the thread ends with the process.
@@ -50,34 +50,44 @@ fn ask(target: &str) -> Answers {
     std::thread::spawn(move || {
         let result = read::each(&ask, |tell| {
             // Whoever waited has gone on; nobody is left to tell.
-            let _left = sender.send(Ok(Some(tell)));
+            let _left = sender.send((Instant::now(), Ok(Some(tell))));
             Ok(())
         });
-        let _left = sender.send(result.map(|_| None));
+        let _left = sender.send((Instant::now(), result.map(|_| None)));
     });
     answers
 }
 
-fn follow(target: &str, answers: &Answers, args: &StopArgs) -> Result<u8, Failure> {
-    let shown = show::text(target);
+/// Each is waited for from its own last word on, not from that of the box
+/// before it.
+fn follow(
+    target: &str,
+    answers: &Answers,
+    mut heard: Instant,
+    args: &StopArgs,
+) -> Result<u8, Failure> {
+    let wait = Duration::from_secs(args.wait);
     let (mut device, mut code) = (None, 0);
     loop {
-        match answers.recv_timeout(Duration::from_secs(args.wait)) {
-            Ok(Ok(Some(Tell::StopAsked {
+        let left = wait.saturating_sub(heard.elapsed());
+        let Ok((when, answer)) = answers.recv_timeout(left) else {
+            return late(target, device, args.json);
+        };
+        heard = when;
+        match answer? {
+            Some(Tell::StopAsked {
                 device: name,
                 connected,
-            }))) => {
+            }) => {
                 let state = if connected { "connected" } else { "away" };
                 out::say(&format!("asked {} ({state})", show::text(&name)));
                 device = Some(name);
             }
-            Ok(Ok(Some(Tell::StopDone { outcome }))) => {
-                code = code.max(report(&shown, &outcome, args.json)?);
+            Some(Tell::StopDone { outcome }) => {
+                code = code.max(report(target, &outcome, args.json)?);
             }
-            Ok(Ok(Some(_))) => {}
-            Ok(Ok(None)) => return Ok(code),
-            Ok(Err(failure)) => return Err(failure),
-            Err(_) => return late(&shown, device, args.json),
+            Some(_) => {}
+            None => return Ok(code),
         }
     }
 }
@@ -92,6 +102,7 @@ fn late(target: &str, device: Option<String>, json: bool) -> Result<u8, Failure>
     if json {
         out::json(&json!({"v": 1, "box": target, "state": state, "device": device}))?;
     }
+    let target = show::text(target);
     match device {
         Some(device) => out::say(&format!(
             "{target}: not delivered yet; {} gets it when it is heard again",
@@ -110,6 +121,7 @@ fn number(count: Option<u32>) -> String {
 }
 
 fn report(target: &str, outcome: &RequestOutcome, as_json: bool) -> Result<u8, Failure> {
+    let shown = show::text(target);
     match outcome {
         RequestOutcome::Stopped {
             processes_ended,
@@ -124,7 +136,7 @@ fn report(target: &str, outcome: &RequestOutcome, as_json: bool) -> Result<u8, F
                 }))?;
             } else {
                 out::line(&format!(
-                    "{target}: stopped · processes ended {}, left {} · flows reset {} · {took_ms} ms",
+                    "{shown}: stopped · processes ended {}, left {} · flows reset {} · {took_ms} ms",
                     number(*processes_ended),
                     number(*processes_left),
                     number(*flows_reset),
@@ -140,10 +152,17 @@ fn report(target: &str, outcome: &RequestOutcome, as_json: bool) -> Result<u8, F
             if as_json {
                 out::json(&json!({"v": 1, "box": target, "state": "already over"}))?;
             } else {
-                out::line(&format!("{target}: was over already"))?;
+                out::line(&format!("{shown}: was over already"))?;
             }
             Ok(0)
         }
-        RequestOutcome::Denied(why) => Err(Failure::usage(format!("{target}: {why}"))),
+        RequestOutcome::Denied(why) => {
+            if as_json {
+                out::json(&json!({"v": 1, "box": target, "state": "denied", "why": why}))?;
+            }
+            let denied = Failure::usage(format!("{target}: {why}"));
+            out::failure(&denied);
+            Ok(denied.exit_code())
+        }
     }
 }

@@ -232,6 +232,27 @@ mod tests {
     }
 
     #[test]
+    fn a_name_keeps_its_id_and_an_empty_id_file_counts_as_none() {
+        let root = std::env::temp_dir().join(format!("bailey-own-{}", std::process::id()));
+        let paths = Paths {
+            state: root.clone(),
+            runtime: root.join("run"),
+        };
+        let id = || own_folder(&paths, "a").unwrap().0;
+        let first = id();
+        assert_eq!(id(), first);
+        let file = paths.boxed("a").join("id");
+        std::fs::write(&file, "").unwrap();
+        let second = id();
+        assert_ne!(second, first);
+        assert_eq!(id(), second);
+        // What cannot be an id is a fault and not a new box.
+        std::fs::write(&file, "x").unwrap();
+        assert!(own_folder(&paths, "a").is_err());
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
     fn the_environment_holds_only_what_was_asked_and_what_a_start_needs() {
         let env = environment(vec![(b"PATH".to_vec(), b"/x".to_vec())], false);
         let names: Vec<_> = env.iter().map(|(name, _)| name.as_slice()).collect();
