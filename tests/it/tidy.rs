@@ -10,7 +10,7 @@ use crate::arrows::{packages, root};
 const MAX_LINES: usize = 600;
 
 /// The programs that the workspace builds.
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 7] = [
     "bailey",
     "bailey-bench",
     "bailey-fence",
