@@ -1,7 +1,5 @@
 //! A log that cannot be written.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the failure")]
-
 use std::process::{Command, Stdio};
 
 #[test]

@@ -14,7 +14,7 @@ use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 1;
+pub const API: u32 = 2;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]

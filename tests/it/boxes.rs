@@ -417,7 +417,7 @@ fn the_node_keeps_nothing_of_the_command_that_started_it() {
     let world = TestWorld::new(1);
     let bailey = bailey_tests::binaries().join("bailey");
     let script = format!(
-        "SECRET=of-the-caller {} ps 3>&1 4>&1 9>&1 >/dev/null 2>&1 | timeout 5 cat",
+        "{} ps 3>&1 4>&1 9>&1 >/dev/null 2>&1 | timeout 5 cat",
         bailey.display()
     );
     // The pipe ends with the command, although its node lives on.
@@ -495,7 +495,9 @@ fn the_result_file_is_a_file_and_says_of_a_failure_too() {
     let _made = world.sh("n1", "mkfifo pipe").ok();
     let refused = world.run("n1", &["run", "-q", "--result", "pipe", "--", "true"]);
     assert_eq!(refused.code, Some(2), "{refused}");
-    let words = ["run", "--result", "out.json", "--reach", "a b", "--", "true"];
+    let words = [
+        "run", "--result", "out.json", "--reach", "a b", "--", "true",
+    ];
     assert_eq!(world.run("n1", &words).code, Some(2));
     let result = world.sh("n1", "cat out.json").ok().json();
     assert_eq!(

@@ -98,3 +98,17 @@ pub(crate) fn is_clean(world: &TestWorld, node: &str) -> bool {
         .collect();
     !left && namespaces.len() <= 1
 }
+
+/// What a box's own terminal said of its stop, in numbers: processes ended,
+/// processes left, flows reset.
+pub(crate) fn stop_told(stderr: &str) -> Option<[u64; 3]> {
+    let line = stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("bailey: stopped "))?;
+    let (_, numbers) = line.split_once(": ")?;
+    let numbers: Vec<u64> = numbers
+        .split(", ")
+        .map(|part| part.split(' ').next()?.parse().ok())
+        .collect::<Option<_>>()?;
+    numbers.try_into().ok()
+}

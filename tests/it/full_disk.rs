@@ -1,6 +1,8 @@
 //! A disk without room: nothing new goes out, what runs goes on, and the node
 //! lives.
 
+use std::io::Write as _;
+use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 
 use bailey_tests::{Running, TestWorld, binaries, wait_until};
@@ -8,36 +10,134 @@ use bailey_world::{SeenKind, at};
 
 use crate::common::{LIMIT, flows};
 
-/// The box dials when it is told to, and says what came of it.
-const DIALLER: &str = "echo up; while read port; do \
-    curl -sS -m 5 -o /dev/null http://93.184.216.34:$port/; echo \"$port: $?\"; done";
-/// No connection: refused.
-const REFUSED: i32 = 7;
+/// Dials at each line that it reads, and says curl's exit code.
+const DIALLER: &str = "echo up; while read number; do \
+    curl -sS -m 5 -o /dev/null http://93.184.216.34/; echo \"dial $number: $?\"; done";
+/// Curl's exit code for a connection that was refused.
+const REFUSED: &str = "7";
 /// A refusal is immediate.
 const PROMPT: Duration = Duration::from_secs(1);
-/// What the journal can still take in the room that it has already is less.
-const TRIES: u16 = 500;
+/// The store's files have room in themselves for fewer flows than this.
+const TRIES: u32 = 1000;
 
 #[test]
 fn a_full_disk_refuses_new_flows_until_there_is_room() {
     let world = TestWorld::new(1);
     small_disk(&world);
-    let node = Running::start(world.bailey("n1").args(["node", "--device-name", "n1"]));
-    full_disk(&world);
+    let mut node = started(
+        &world,
+        Running::start(world.bailey("n1").args(["node", "--device-name", "n1"])),
+    );
+    full_and_free_again(&world);
+    assert!(!node.ended(), "{}", node.stderr());
     let log = node.stderr();
     assert!(log.contains("the audit cannot be written"), "{log}");
 }
 
-/// The same with a log that lies on a full disk too.
+/// The log of a node may lie on the disk that is full.
 #[test]
-fn a_node_that_cannot_write_its_log_lives() {
+fn a_node_that_cannot_write_its_log_goes_on() {
     let world = TestWorld::new(1);
     small_disk(&world);
     let script = format!(
         "exec {} node --device-name n1 2>/dev/full",
         binaries().join("bailey").display()
     );
-    let mut node = Running::start(world.command("n1", "sh").args(["-c", &script]));
-    full_disk(&world);
-    assert!(!node.ended(), "the node is the one that was started");
+    let mut node = started(
+        &world,
+        Running::start(world.command("n1", "sh").args(["-c", &script])),
+    );
+    // The control: what it writes there is an error.
+    let full = world.sh("n1", "echo x >/dev/full");
+    assert_ne!(full.code, Some(0), "{full}");
+    full_and_free_again(&world);
+    assert!(!node.ended(), "the node that could not write its log ended");
+}
+
+/// The node, up.
+fn started(world: &TestWorld, node: Running) -> Running {
+    let up = wait_until(LIMIT, || world.run("n1", &["ps", "--json"]).code == Some(0));
+    assert!(up, "the node did not come up:\n{}", node.stderr());
+    node
+}
+
+/// Lays a file system of little room over the node's state folder, in the
+/// node's mount namespace alone.
+fn small_disk(world: &TestWorld) {
+    let node = world.node("n1").unwrap();
+    let mut mount = node.root_command("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs"]);
+    let _mounted = bailey_tests::run(mount.arg(node.dir().join("state"))).ok();
+}
+
+/// What a running box finds when the disk fills, and when it has room again.
+fn full_and_free_again(world: &TestWorld) {
+    let mut running = world.start("n1", &["run", "--name", "yard", "--", "sh", "-c", DIALLER]);
+    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let mut stdin = running.take_stdin().unwrap();
+    let mut dials = Dials {
+        running: &running,
+        stdin: &mut stdin,
+        number: 0,
+    };
+    assert_eq!(dials.dial(), "0", "the control: there is room");
+    let fill = world.node("n1").unwrap().dir().join("state/fill");
+    let full = world.sh("n1", &format!("cat /dev/zero >{}", fill.display()));
+    assert!(full.stderr.contains("No space left"), "{full}");
+
+    let mut passed = 1;
+    while dials.dial() == "0" {
+        passed += 1;
+        assert!(passed < TRIES, "{passed} flows passed on a full disk");
+    }
+    // Again and again, each at once, and nothing of them leaves.
+    for _ in 0..5 {
+        let begun = Instant::now();
+        assert_eq!(dials.dial(), REFUSED, "after {passed} that passed");
+        assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+    }
+    assert_eq!(syns(world), passed, "only what was entered left");
+    let _shown = running.wait_error_line(LIMIT, |line| line.contains("audit cannot be written"));
+    let rows = world.run("n1", &["ps", "--json"]).ok().json();
+    assert!(rows[0]["end"].is_null(), "the box goes on: {rows:?}");
+
+    let _freed = world.sh("n1", &format!("rm {}", fill.display())).ok();
+    assert_eq!(dials.dial(), "0", "there is room again");
+    passed += 1;
+    drop(stdin);
+    let _ended = running.finish(LIMIT).ok();
+    assert_eq!(syns(world), passed);
+    let rows = flows(world, "n1", "yard");
+    let entered = rows.iter().filter(|row| row["kind"] == "flow").count();
+    assert_eq!(entered, passed as usize, "each that left is entered");
+    assert_eq!(rows.last().unwrap()["end"], "exited 0");
+}
+
+/// Dials of the box, one at a word.
+struct Dials<'a> {
+    running: &'a Running,
+    stdin: &'a mut ChildStdin,
+    number: u32,
+}
+
+impl Dials<'_> {
+    /// Curl's exit code for the next one.
+    fn dial(&mut self) -> String {
+        self.number += 1;
+        writeln!(self.stdin, "{}", self.number).unwrap();
+        let start = format!("dial {}: ", self.number);
+        let line = self
+            .running
+            .wait_line(LIMIT, |line| line.starts_with(&start));
+        line.trim_start_matches(&start).trim().to_owned()
+    }
+}
+
+/// Dials that left the node.
+fn syns(world: &TestWorld) -> u32 {
+    let seen = world.witness().unwrap().into_iter();
+    let dials = seen.filter(|seen| {
+        seen.kind == SeenKind::TcpSyn && seen.dst.ip() == at::WEB_V4 && seen.dst.port() == 80
+    });
+    u32::try_from(dials.count()).unwrap()
 }

@@ -9,6 +9,7 @@ mod boxes;
 mod cli;
 mod common;
 mod demo;
+mod full_disk;
 mod fuzz;
 mod harness;
 mod kills;

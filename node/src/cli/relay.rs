@@ -225,7 +225,9 @@ const RESET: &[u8] = b"\x1b\\\x1b7\x1b[?1049l\x1b[!p\x1b[?1000l\x1b[?1002l\x1b[?
 fn reset() {
     // A terminal that is gone needs no reset.
     let _gone = if io::stdout().is_terminal() {
-        io::stdout().write_all(RESET).and_then(|()| io::stdout().flush())
+        io::stdout()
+            .write_all(RESET)
+            .and_then(|()| io::stdout().flush())
     } else if io::stderr().is_terminal() {
         io::stderr().write_all(RESET)
     } else {

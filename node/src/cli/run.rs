@@ -140,11 +140,7 @@ fn follow(
 /// A line beside what the box writes; a raw terminal does not return by itself.
 fn say(relay: Option<&Relay>, text: &str) {
     let raw = relay.is_some_and(Relay::is_raw) && std::io::stderr().is_terminal();
-    let end = if raw {
-        "\r"
-    } else {
-        ""
-    };
+    let end = if raw { "\r" } else { "" };
     out::say(&format!("{text}{end}"));
 }
 

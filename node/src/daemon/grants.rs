@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use bailey_fence_plan::{NodeFolders, is_engine_socket, refuse_grant};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags};
 
 use crate::api::{Failure, GrantAsk};
 use crate::paths::Paths;
@@ -96,67 +96,138 @@ impl Found {
         }
         if self.cut {
             lines.push(format!(
-                "{path} is too large to be looked through for sockets"
+                "{path} could not be looked through whole for sockets"
             ));
         }
         lines
     }
 }
 
-/// Looks for sockets and FIFOs, without following a link. A folder that cannot
-/// be read is passed over: the box, with the same rights, cannot read it either.
+/// Looks for sockets and FIFOs, without following a link. One descriptor a level
+/// is held. A folder that cannot be looked into is said to be so: the box may
+/// be able to change that.
 fn look_through(root: BorrowedFd<'_>) -> rustix::io::Result<Found> {
     let mut found = Found::default();
-    let stat = rustix::fs::fstat(root)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(root)?.st_mode);
+    if kind != FileType::Directory {
+        if matches!(kind, FileType::Socket | FileType::Fifo) {
+            found.doors.push(b"itself".to_vec());
+        }
         return Ok(found);
     }
-    let mut stack = vec![(open_dir(root, c".")?, 0_usize)];
-    while let Some((dir, depth)) = stack.pop() {
-        for entry in Dir::read_from(&dir)?.flatten() {
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
-            found.seen += 1;
-            if found.seen > MAX_ENTRIES {
-                found.cut = true;
+    let mut path: Vec<Vec<u8>> = Vec::new();
+    let mut levels = vec![Dir::new(open_dir(root, c".")?)?];
+    while let Some(level) = levels.last_mut() {
+        let Some(entry) = level.read() else {
+            levels.pop();
+            path.pop();
+            continue;
+        };
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        found.seen += 1;
+        if found.seen > MAX_ENTRIES {
+            found.cut = true;
+            return Ok(found);
+        }
+        let at = level.fd()?;
+        match kind_of(at, &entry) {
+            FileType::Socket if is_engine_socket(name.to_bytes()) => {
+                found.engine = Some(joined(&path, name.to_bytes()));
                 return Ok(found);
             }
-            let kind = match entry.file_type() {
-                FileType::Unknown => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_or(FileType::Unknown, |stat| {
-                        FileType::from_raw_mode(stat.st_mode)
-                    }),
-                known => known,
-            };
-            match kind {
-                FileType::Socket if is_engine_socket(name.to_bytes()) => {
-                    found.engine = Some(name.to_bytes().to_vec());
-                    return Ok(found);
-                }
-                FileType::Socket | FileType::Fifo => found.doors.push(name.to_bytes().to_vec()),
-                FileType::Directory if depth < MAX_DEPTH => {
-                    if let Ok(below) = open_dir(dir.as_fd(), name) {
-                        stack.push((below, depth + 1));
+            FileType::Socket | FileType::Fifo => found.doors.push(joined(&path, name.to_bytes())),
+            FileType::Directory => {
+                let below = open_dir(at, name).and_then(Dir::new);
+                match below {
+                    Ok(below) if levels.len() < MAX_DEPTH => {
+                        path.push(name.to_bytes().to_vec());
+                        levels.push(below);
                     }
+                    _ => found.cut = true,
                 }
-                FileType::Directory => found.cut = true,
-                _ => {}
             }
-            if stack.len() > MAX_STACK {
-                found.cut = true;
-                return Ok(found);
-            }
+            _ => {}
         }
     }
     Ok(found)
 }
 
-/// Folders held open while others are looked through.
-const MAX_STACK: usize = 256;
+/// What an entry is; some file systems say so only when asked again.
+fn kind_of(at: BorrowedFd<'_>, entry: &DirEntry) -> FileType {
+    match entry.file_type() {
+        FileType::Unknown => rustix::fs::statat(at, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+            .map_or(FileType::Unknown, |stat| {
+                FileType::from_raw_mode(stat.st_mode)
+            }),
+        known => known,
+    }
+}
+
+fn joined(path: &[Vec<u8>], name: &[u8]) -> Vec<u8> {
+    let mut whole = path.join(&b'/');
+    if !whole.is_empty() {
+        whole.push(b'/');
+    }
+    whole.extend_from_slice(name);
+    whole
+}
 
 fn open_dir(at: BorrowedFd<'_>, name: &std::ffi::CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(at, name, flags, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("bailey-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        path.canonicalize().unwrap()
+    }
+
+    #[test]
+    fn doors_are_found_behind_any_number_of_folders() {
+        let root = folder("doors");
+        for sibling in 0..600 {
+            std::fs::create_dir(root.join(format!("d{sibling}"))).unwrap();
+        }
+        let _plain = UnixListener::bind(root.join("d599/plain.sock")).unwrap();
+        let look = || look_through(std::fs::File::open(&root).unwrap().as_fd()).unwrap();
+        let found = look();
+        assert_eq!(found.doors, [b"d599/plain.sock".to_vec()]);
+        assert!(!found.cut && found.engine.is_none());
+        let _engine = UnixListener::bind(root.join("d300/docker.sock")).unwrap();
+        assert_eq!(
+            look().engine.as_deref(),
+            Some(b"d300/docker.sock".as_slice())
+        );
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_descriptor_of_something_else_than_the_path_is_refused() {
+        let (shown, other) = (folder("shown"), folder("other"));
+        let paths = Paths {
+            state: folder("state"),
+            runtime: folder("runtime"),
+        };
+        let grant = |path: &Path| GrantAsk {
+            path: path.as_os_str().as_bytes().to_vec(),
+            read_only: true,
+        };
+        let held = || vec![OwnedFd::from(std::fs::File::open(&shown).unwrap())];
+        assert!(check(&paths, &[grant(&shown)], &held()).is_ok());
+        let refused = check(&paths, &[grant(&other)], &held()).unwrap_err();
+        assert!(refused.text.contains("replaced"), "{}", refused.text);
+        for path in [shown, other, paths.state, paths.runtime] {
+            std::fs::remove_dir_all(path).unwrap();
+        }
+    }
 }

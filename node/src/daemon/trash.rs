@@ -7,6 +7,7 @@
 //! followed, and a handful of descriptors suffices. Nothing of the box runs any
 //! more, and no other box sees the folder.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,6 +18,8 @@ use super::clock;
 use crate::log::log;
 use crate::paths::{Paths, private_dir};
 
+/// So many that cannot be removed end a round.
+const MAX_STUCK: usize = 1000;
 /// One thread removes at a time; the others wait for it.
 static REMOVING: Mutex<()> = Mutex::new(());
 
@@ -57,20 +60,35 @@ pub(super) fn empty(paths: &Paths) {
 }
 
 /// Empties a folder. Each round takes one folder out of it, after moving that
-/// folder's own folders up.
+/// folder's own folders up. What cannot be removed is passed over; the first
+/// such fault is told.
 fn remove_all(bin: &Path) -> io::Result<()> {
     let mut next = 0_u64;
+    let mut stuck = BTreeSet::new();
+    let mut fault = None;
     loop {
-        let first = match fs::read_dir(bin) {
-            Ok(mut entries) => entries.next().transpose()?,
+        let entries = match fs::read_dir(bin) {
+            Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        let Some(entry) = first else { return Ok(()) };
-        if entry.file_type()?.is_dir() {
-            remove_one(bin, &entry.path(), &mut next)?;
-        } else {
-            fs::remove_file(entry.path())?;
+        let fresh = entries
+            .flatten()
+            .find(|entry| !stuck.contains(&entry.file_name()));
+        let Some(entry) = fresh else {
+            return fault.map_or(Ok(()), Err);
+        };
+        let removed = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => remove_one(bin, &entry.path(), &mut next),
+            Ok(_) => fs::remove_file(entry.path()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            stuck.insert(entry.file_name());
+            fault.get_or_insert(error);
+        }
+        if stuck.len() > MAX_STUCK {
+            return fault.map_or(Ok(()), Err);
         }
     }
 }
