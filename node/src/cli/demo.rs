@@ -5,8 +5,8 @@
 //! only what bailey says of itself.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -29,10 +29,14 @@ const PROMPT: Duration = Duration::from_secs(1);
 /// What the stranger does: a fetch by name that is allowed, a dial to the
 /// printer that is not, and then it stays.
 const STRANGER: &str = "curl -sS -o /dev/null -m 5 -w '%{http_code}\\n' http://shop.example/; \
-    curl -sS -o /dev/null -m 5 http://192.168.1.9/; sleep 600 & sleep 600";
+    curl -s -o /dev/null -m 5 -w '%{time_total}' http://192.168.1.9/; echo \" $?\"; \
+    sleep 600 & sleep 600";
 /// What the careful one may not: a name outside its reach.
 const CAREFUL: &str = "curl -sS -o /dev/null -m 5 -w '%{http_code}\\n' http://shop.example/; \
-    curl -sS -o /dev/null -m 5 http://neighbour.example/";
+    curl -s -o /dev/null -m 5 -w '%{time_total}' http://neighbour.example/; echo \" $?\"";
+/// Curl's exit codes for a name that does not exist, and for a dial refused.
+const NO_SUCH_NAME: i32 = 6;
+const NO_CONNECTION: i32 = 7;
 
 /// Runs the demo.
 pub(super) fn demo(as_json: bool) -> Result<u8, Failure> {
@@ -66,7 +70,7 @@ impl Demo {
         let mut notices = phone.lines(&["notices", "--follow", "--json"])?;
         self.careful(&laptop, &world)?;
         let mut stranger = self.stranger(&laptop)?;
-        self.notice(&mut notices, &laptop)?;
+        self.notice(&mut notices, &laptop, &mut stranger)?;
         self.stop(&phone, &mut stranger)?;
         self.audits(&laptop, &phone)?;
         self.witness(&world)
@@ -110,15 +114,26 @@ impl Demo {
             .command(&args)
             .output()
             .map_err(|error| Failure::host(error.to_string()))?;
-        let stdout = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let mut lines = stdout.lines();
+        let fetched = lines.next().is_some_and(|line| line.trim() == "200");
         self.check(
-            stdout == "200",
+            fetched && output.status.success(),
             "A box that may reach shop.example:80 only fetches from it.",
         )?;
-        let stderr = String::from_utf8_lossy(&output.stderr);
+        let tried = lines.next().and_then(Tried::read);
+        let flows = laptop.rows(&["flows", "careful", "--json"])?;
+        let entered = flows.iter().any(|row| {
+            row["kind"] == "refused"
+                && row["reason"] == "name outside reach"
+                && row["dst_host"] == "neighbour.example"
+        });
         self.check(
-            stderr.contains("neighbour.example"),
-            "It asks for neighbour.example: no such name for it, at once.",
+            entered && tried.as_ref().is_some_and(|tried| tried.is(NO_SUCH_NAME)),
+            &format!(
+                "It asks for neighbour.example: no such name for it{}, and written down.",
+                after(tried.as_ref())
+            ),
         )?;
         let asked = world
             .dns_log()
@@ -144,16 +159,25 @@ impl Demo {
         Ok(stranger)
     }
 
-    fn notice(&mut self, notices: &mut Lines, laptop: &Device<'_>) -> Result<(), Failure> {
+    fn notice(
+        &mut self,
+        notices: &mut Lines,
+        laptop: &Device<'_>,
+        stranger: &mut Lines,
+    ) -> Result<(), Failure> {
         let notice = notices.find(|row| row["box"] == "stranger")?;
         let seen = now_ms();
         let flows = laptop.rows(&["flows", "stranger", "--json"])?;
         let refused = flows
             .iter()
             .find(|row| row["kind"] == "refused" && row["dst_ip"] == at::PRINTER_V4.to_string());
+        let tried = Tried::read(&stranger.line()?);
         self.check(
-            refused.is_some(),
-            "It tries the printer at 192.168.1.9: refused at once, and written down.",
+            refused.is_some() && tried.as_ref().is_some_and(|tried| tried.is(NO_CONNECTION)),
+            &format!(
+                "It tries the printer at 192.168.1.9: refused{}, and written down.",
+                after(tried.as_ref())
+            ),
         )?;
         let refused_at = refused
             .and_then(|row| row["ts"].as_str())
@@ -180,8 +204,11 @@ impl Demo {
         let rows = phone.rows(&["stop", "stranger", "--json"])?;
         let took = pressed.elapsed();
         let row = rows.first().cloned().unwrap_or_default();
-        let stopped = row["state"] == "stopped" && row["processes_left"] == 0;
-        let ended = row["processes_ended"].as_u64().unwrap_or(0);
+        let receipt =
+            ["processes_ended", "processes_left", "flows_reset"].map(|field| row[field].as_u64());
+        let [ended, left, _] = receipt;
+        let stopped = row["state"] == "stopped" && left == Some(0);
+        let ended = ended.unwrap_or(0);
         self.check(
             stopped && ended > 0 && took < PROMPT,
             &format!(
@@ -193,6 +220,11 @@ impl Demo {
         self.check(
             code == Some(121),
             "The laptop's own command ends with 121: stopped by a person.",
+        )?;
+        let told = stranger.error("bailey: stopped ")?;
+        self.check(
+            numbers(&told) == receipt,
+            &format!("It says the same there as the receipt here: stopped {told}"),
         )
     }
 
@@ -201,9 +233,10 @@ impl Demo {
             let ours = laptop.rows(&["flows", name, "--json"])?;
             let until = Instant::now() + LIMIT;
             let theirs = loop {
-                let theirs = phone.rows(&["flows", name, "--json"])?;
-                if theirs == ours || Instant::now() > until {
-                    break theirs;
+                // A box that has not arrived yet is an error there.
+                let theirs = phone.rows(&["flows", name, "--json"]);
+                if theirs.as_ref().is_ok_and(|theirs| *theirs == ours) || Instant::now() > until {
+                    break theirs?;
                 }
                 std::thread::sleep(Duration::from_millis(50));
             };
@@ -309,12 +342,57 @@ impl<'a> Device<'a> {
             .command(args)
             .output()
             .map_err(|error| Failure::host(error.to_string()))?;
+        let fault = |what: &dyn std::fmt::Display| {
+            Failure::host(format!("`bailey {}`: {what}", args.join(" ")))
+        };
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            return Err(fault(&format!("{}: {}", output.status, words.trim())));
+        }
         let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect())
+        text.lines()
+            .map(|line| serde_json::from_str(line).map_err(|error| fault(&error)))
+            .collect()
     }
+}
+
+/// What curl said of a try, in a box's own words: seconds and its exit code.
+struct Tried {
+    seconds: f64,
+    code: i32,
+}
+
+impl Tried {
+    fn read(line: &str) -> Option<Self> {
+        let (seconds, code) = line.trim().split_once(' ')?;
+        Some(Self {
+            seconds: seconds.parse().ok()?,
+            code: code.parse().ok()?,
+        })
+    }
+
+    /// Whether it came to this, and at once.
+    fn is(&self, code: i32) -> bool {
+        self.code == code && self.seconds < PROMPT.as_secs_f64()
+    }
+}
+
+/// How long a try took, in words.
+fn after(tried: Option<&Tried>) -> String {
+    tried.map_or_else(String::new, |tried| {
+        format!(" after {:.0} ms", tried.seconds * 1000.0)
+    })
+}
+
+/// Processes ended, processes left and flows reset, as a box's own command
+/// says them: `from device …: 3 processes ended, 0 left, 1 flow reset`.
+fn numbers(told: &str) -> [Option<u64>; 3] {
+    let mut parts = told
+        .split_once(": ")
+        .map_or("", |(_, numbers)| numbers)
+        .split(", ")
+        .map(|part| part.split(' ').next()?.parse().ok());
+    [(); 3].map(|()| parts.next().flatten())
 }
 
 /// A process that ends with its owner.
@@ -332,21 +410,21 @@ impl Drop for Ended {
 struct Lines {
     child: Ended,
     lines: mpsc::Receiver<String>,
+    errors: mpsc::Receiver<String>,
 }
 
 impl Lines {
     fn start(mut command: Command) -> Result<Self, Failure> {
         let mut child = command
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| Failure::host(error.to_string()))?;
-        let stdout = child.stdout.take();
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || read_lines(stdout, &sender));
+        let (lines, errors) = (heard(child.stdout.take()), heard(child.stderr.take()));
         Ok(Self {
             child: Ended(child),
             lines,
+            errors,
         })
     }
 
@@ -368,6 +446,19 @@ impl Lines {
         Err(Failure::host("the demo waited too long for a row"))
     }
 
+    /// What follows these words in a line of its standard error.
+    fn error(&mut self, start: &str) -> Result<String, Failure> {
+        loop {
+            let line = self
+                .errors
+                .recv_timeout(LIMIT)
+                .map_err(|_| Failure::host(format!("the demo did not hear `{start}`")))?;
+            if let Some(rest) = line.strip_prefix(start) {
+                return Ok(rest.to_owned());
+            }
+        }
+    }
+
     fn wait(&mut self) -> Result<Option<i32>, Failure> {
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
@@ -385,13 +476,19 @@ impl Lines {
     }
 }
 
-fn read_lines(stdout: Option<ChildStdout>, sender: &mpsc::Sender<String>) {
-    let Some(stdout) = stdout else { return };
-    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-        if sender.send(line).is_err() {
-            return;
-        }
+/// Lines of a pipe, read by a thread that ends with the pipe.
+fn heard(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    if let Some(pipe) = pipe {
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
     }
+    lines
 }
 
 fn now_ms() -> u64 {

@@ -3,10 +3,11 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use bailey_channel::{AsyncChannel, ChannelError, Step};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::event::{ANSWERS, Answer, ConnId, NodeEvent};
 use crate::api::{API, Tell};
@@ -14,6 +15,22 @@ use crate::log::log;
 
 /// Connections at once; a person has a few.
 const MAX_CONNECTIONS: usize = 256;
+
+/// Places for connections. One is held by the accepting itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Slots(Arc<Semaphore>);
+
+impl Slots {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_CONNECTIONS)))
+    }
+
+    /// Whether a connection is there, greeted or not: the loop may not have
+    /// heard of it yet.
+    pub(crate) fn any_taken(&self) -> bool {
+        self.0.available_permits() + 1 < MAX_CONNECTIONS
+    }
+}
 
 /// Answers are gathered to this many bytes before they are sent.
 const GATHER: usize = 64 << 10;
@@ -34,11 +51,10 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Accepts until the loop is gone.
-pub(crate) async fn accept(listener: UnixListener, events: mpsc::Sender<NodeEvent>) {
-    let slots = std::sync::Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+pub(crate) async fn accept(listener: UnixListener, events: mpsc::Sender<NodeEvent>, slots: Slots) {
     let mut next = 0_u64;
     loop {
-        let Ok(slot) = std::sync::Arc::clone(&slots).acquire_owned().await else {
+        let Ok(slot) = Arc::clone(&slots.0).acquire_owned().await else {
             return;
         };
         let stream = match listener.accept().await {

@@ -136,7 +136,8 @@ async fn serve(paths: Paths, background: bool, name: String) -> Result<u8, Failu
     node.paths
         .write_socket(&socket)
         .map_err(|error| Failure::host(format!("node.socket: {error}")))?;
-    let accepting = tokio::spawn(control::accept(listener, events));
+    let slots = control::Slots::new();
+    let accepting = tokio::spawn(control::accept(listener, events, slots.clone()));
     let mut tick = tokio::time::interval(TICK);
     let mut end = Signals::new().map_err(|error| Failure::host(format!("signals: {error}")))?;
     loop {
@@ -147,7 +148,7 @@ async fn serve(paths: Paths, background: bool, name: String) -> Result<u8, Failu
                 None => return Err(Failure::internal("the store's thread is gone")),
             },
             () = end.wait(), if !node.leaving => node.leave(),
-            _ = tick.tick() => node.on_tick(background),
+            _ = tick.tick() => node.on_tick(background, slots.any_taken()),
             event = incoming.recv(), if node.in_flight < IN_FLIGHT => match event {
                 Some(event) => node.on_event(event),
                 None => return Err(Failure::internal("every sender of events is gone")),
@@ -521,13 +522,14 @@ impl Node {
         self.tell(conn, Tell::Done);
     }
 
-    fn on_tick(&mut self, background: bool) {
+    fn on_tick(&mut self, background: bool, connected: bool) {
         self.end_overdue(Instant::now());
         self.push_facts();
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }
-        let busy = !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
+        let busy =
+            connected || !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
         if busy {
             self.idle_since = Instant::now();
         }
