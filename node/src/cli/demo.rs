@@ -380,7 +380,7 @@ impl Tried {
 /// How long a try took, in words.
 fn after(tried: Option<&Tried>) -> String {
     tried.map_or_else(String::new, |tried| {
-        format!(" after {:.0} ms", tried.seconds * 1000.0)
+        format!(" after {:.1} ms", tried.seconds * 1000.0)
     })
 }
 
@@ -514,4 +514,22 @@ fn parse_ms(text: &str) -> Option<u64> {
     } else {
         today
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_print_is_read_or_is_nothing() {
+        let told = "from device 512652e8: 4 processes ended, 0 left, 1 flow reset";
+        assert_eq!(numbers(told), [Some(4), Some(0), Some(1)]);
+        let told = "here: processes not counted, 0 left, 2 flows reset";
+        assert_eq!(numbers(told), [None, Some(0), Some(2)]);
+        assert_eq!(numbers("here"), [None; 3]);
+        let tried = Tried::read("0.000138 7\n").unwrap();
+        assert!(tried.is(NO_CONNECTION) && !tried.is(NO_SUCH_NAME));
+        assert!(!Tried::read("5.000138 7").unwrap().is(NO_CONNECTION));
+        assert!(Tried::read("200").is_none());
+    }
 }
