@@ -20,6 +20,12 @@ pub(crate) fn world(nodes: u8) -> (TestWorld, Vec<Running>) {
 /// A node's daemon, up.
 pub(crate) fn daemon(world: &TestWorld, node: &str) -> Running {
     let daemon = world.start(node, &["node", "--device-name", node]);
+    up(world, node, daemon)
+}
+
+/// The daemon that was started, once it answers. A command that asked it would
+/// start another one.
+pub(crate) fn up(world: &TestWorld, node: &str, daemon: Running) -> Running {
     let socket = world
         .node(node)
         .unwrap()

@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 
-use bailey_tests::{Running, TestWorld, binaries, wait_until};
+use bailey_tests::{Running, TestWorld, binaries};
 use bailey_world::{SeenKind, at};
 
-use crate::common::{LIMIT, flows};
+use crate::common::{LIMIT, daemon, flows, up};
 
 /// Dials at each line that it reads, and says curl's exit code.
 const DIALLER: &str = "echo up; while read number; do \
@@ -24,10 +24,7 @@ const TRIES: u32 = 1000;
 fn a_full_disk_refuses_new_flows_until_there_is_room() {
     let world = TestWorld::new(1);
     small_disk(&world);
-    let mut node = started(
-        &world,
-        Running::start(world.bailey("n1").args(["node", "--device-name", "n1"])),
-    );
+    let mut node = daemon(&world, "n1");
     full_and_free_again(&world);
     assert!(!node.ended(), "{}", node.stderr());
     let log = node.stderr();
@@ -43,22 +40,13 @@ fn a_node_that_cannot_write_its_log_goes_on() {
         "exec {} node --device-name n1 2>/dev/full",
         binaries().join("bailey").display()
     );
-    let mut node = started(
-        &world,
-        Running::start(world.command("n1", "sh").args(["-c", &script])),
-    );
+    let node = Running::start(world.command("n1", "sh").args(["-c", &script]));
+    let mut node = up(&world, "n1", node);
     // The control: what it writes there is an error.
     let full = world.sh("n1", "echo x >/dev/full");
     assert_ne!(full.code, Some(0), "{full}");
     full_and_free_again(&world);
     assert!(!node.ended(), "the node that could not write its log ended");
-}
-
-/// The node, up.
-fn started(world: &TestWorld, node: Running) -> Running {
-    let up = wait_until(LIMIT, || world.run("n1", &["ps", "--json"]).code == Some(0));
-    assert!(up, "the node did not come up:\n{}", node.stderr());
-    node
 }
 
 /// Lays a file system of little room over the node's state folder, in the

@@ -63,6 +63,7 @@ fn no_kill_loses_an_entry_or_leaves_a_process() {
         // From before the first step of the start to well into the dials.
         std::thread::sleep(Duration::from_millis(random(200)));
         killed += u32::from(kill(&world, victim));
+        let node = victims(&world, "bailey");
         drop(dialler);
         let clean = wait_until(LIMIT, || {
             is_clean(&world, "n1") && world.pids("n1", "python3").is_empty()
@@ -81,6 +82,10 @@ fn no_kill_loses_an_entry_or_leaves_a_process() {
         assert!(
             victim == "bailey" || wait_until(LIMIT, over),
             "round {round}: {victim} was killed and the box does not end"
+        );
+        assert!(
+            victim == "bailey" || victims(&world, "bailey") == node,
+            "round {round}: {victim} was killed and the node went with it"
         );
     }
     assert!(

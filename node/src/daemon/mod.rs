@@ -66,13 +66,12 @@ pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
         // A session of its own: the terminal that started it may go away.
         nix::unistd::setsid().map_err(|error| Failure::host(format!("setsid: {error}")))?;
     }
-    let taken = if background {
-        lock::take_or_defer(&paths)?
-    } else {
-        Some(lock::take(&paths).map_err(|error| Failure::host(error.to_string()))?)
-    };
-    let Some(_lock) = taken else {
-        return Ok(0);
+    let _lock = match lock::take_or_defer(&paths)? {
+        Some(lock) => lock,
+        // Another one serves: a command that wanted a node has it.
+        None if background => return Ok(0),
+        // The error says which process it is.
+        None => lock::take(&paths).map_err(|error| Failure::host(error.to_string()))?,
     };
     confine_self()?;
     let name = device_name(&paths, said_name)?;
