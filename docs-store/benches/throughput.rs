@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use bailey_docs_store::{Checkpointer, Reader, Role, Urgency};
 use bailey_model::{
-    AddrClass, Event, FiveTuple, FlowId, FlowOpened, Granted, Host, HostFrom, Proto,
+    AddrClass, Direction, Event, FiveTuple, FlowId, FlowOpened, Granted, Host, HostFrom, Proto,
 };
 use common::*;
 
@@ -33,6 +33,7 @@ fn flow(no: u64) -> Event {
     let port = u16::try_from(1024 + no % 60_000).unwrap();
     Event::FlowOpened(FlowOpened {
         flow: FlowId(no),
+        direction: Direction::Out,
         tuple: FiveTuple {
             proto: Proto::Tcp,
             src: ([192, 0, 0, 2], port).into(),

@@ -38,8 +38,11 @@ const MAX_UNSEALED: usize = 262_144;
 pub enum Urgency {
     /// With its batch.
     Normal,
-    /// Within 250 ms, and everything that waits with it: a notice comes with
-    /// the entries that raised it.
+    /// On its way to other devices within 250 ms, and everything that waits with
+    /// it; on the disk with the next commit that is.
+    Prompt,
+    /// As prompt, and on the disk at once: a notice comes with the entries that
+    /// raised it.
     Urgent,
 }
 
@@ -273,7 +276,7 @@ impl Store {
                 packed,
             },
         });
-        if urgency == Urgency::Urgent {
+        if urgency != Urgency::Normal {
             self.urgent_since.get_or_insert(now);
         }
         Ok(no)

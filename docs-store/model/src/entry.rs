@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BoxId, DeviceId, EntryRef, FlowEnded, FlowOpened, FlowRefused, Host, Incarnation, NoticeId,
-    RequestId,
+    BoundaryReport, BoxId, DeviceId, EntryRef, FlowEnded, FlowOpened, FlowRefused, Host,
+    Incarnation, NoticeId, RequestId,
 };
 
 /// Milliseconds since 1970-01-01T00:00:00Z by the writer's clock.
@@ -43,6 +43,8 @@ pub enum Event {
     Gap(Gap),
     /// The node's document: what the writer calls itself.
     DeviceNamed(DeviceNamed),
+    /// The node's document: what was measured inside a box before its command ran.
+    Report(BoundaryReport),
     /// The notices document.
     Notice(Notice),
     /// The requests document: a device asks a node for something.
@@ -127,6 +129,10 @@ pub enum BoxEnd {
     NotStarted(String),
     /// The node that ran it went away; found at the next start.
     NodeLost,
+    /// It is weaker than it was asked to be, and did not start; which sides.
+    Weaker(String),
+    /// It ran for as long as its limit allows.
+    TimeOut,
 }
 
 /// How a command ended.

@@ -38,10 +38,42 @@ impl fmt::Display for Proto {
 pub struct FiveTuple {
     /// Protocol.
     pub proto: Proto,
-    /// The box's own end.
+    /// The end that began it: the box's own, or the gate's of a flow that came in.
     pub src: SocketAddr,
-    /// The end that the box dialled.
+    /// The end that was dialled: outside, or the box's own of a flow that came in.
     pub dst: SocketAddr,
+}
+
+/// Who began a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Direction {
+    /// The box.
+    Out,
+    /// Somebody who dialled a published port of the node's loopback.
+    In {
+        /// Their end, as the published port saw it.
+        client: SocketAddr,
+    },
+}
+
+impl Direction {
+    /// The word in rows.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Out => "out",
+            Self::In { .. } => "in",
+        }
+    }
+
+    /// The end of whoever came in.
+    #[must_use]
+    pub fn client(self) -> Option<SocketAddr> {
+        match self {
+            Self::Out => None,
+            Self::In { client } => Some(client),
+        }
+    }
 }
 
 /// A host name in RFC 1035 presentation form: ASCII, lower case, no final dot,
@@ -133,7 +165,8 @@ pub enum Verdict {
     Refuse(Refusal),
 }
 
-/// The term of the reach that granted a flow, as the person wrote it.
+/// The term of the reach that granted a flow, as the person wrote it; for one
+/// that came in, the published port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted(pub String);
 
@@ -178,18 +211,21 @@ impl Refusal {
     }
 }
 
-/// An allowed flow, entered before it is dialled.
+/// An allowed flow, entered before it is dialled: before anything of it goes
+/// out, or in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowOpened {
     /// Number of the flow in this incarnation of the box.
     pub flow: FlowId,
+    /// Who began it.
+    pub direction: Direction,
     /// The ends as the box sees them.
     pub tuple: FiveTuple,
     /// Name that led to the address, if the gate knows one.
     pub host: Option<Host>,
     /// Where the name comes from.
     pub host_from: HostFrom,
-    /// Class of the dialled address.
+    /// Class of the far end's address: the dialled one, or where it came in from.
     pub class: AddrClass,
     /// The term of the reach that granted it.
     pub granted: Granted,
@@ -199,9 +235,11 @@ pub struct FlowOpened {
 /// count comes when the 10 s are over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowRefused {
+    /// Who tried to begin it.
+    pub direction: Direction,
     /// What it spoke; `Dns` for a name that was not answered.
     pub proto: Proto,
-    /// The box's own end; `None` for a name.
+    /// The box's own end; `None` for a name, and for what came from outside.
     pub src: Option<SocketAddr>,
     /// The dialled end; `None` for a name.
     pub dst: Option<SocketAddr>,
@@ -231,7 +269,8 @@ pub struct FlowEnded {
     pub duration_us: u64,
     /// How it ended.
     pub end: EndReason,
-    /// The node's own end of the dialled socket, where it was dialled.
+    /// The node's own end of the dialled socket, where it was dialled; for a
+    /// flow that came in, the end of whoever did.
     pub outer_src: Option<SocketAddr>,
 }
 

@@ -11,19 +11,24 @@ mod entry;
 mod flow;
 mod id;
 mod reach;
+mod report;
 
 pub use entry::{
     BoxEnd, BoxEnded, BoxStarted, ChildExit, DeviceNamed, Entry, Event, Gap, NameAsked, Newer,
     Notice, Receipt, Request, RequestKind, RequestOutcome, Rule, StoppedBy, Timestamp,
 };
 pub use flow::{
-    AddrClass, EndReason, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Granted, Host,
-    HostFrom, Proto, Refusal, Verdict,
+    AddrClass, Direction, EndReason, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused,
+    Granted, Host, HostFrom, Proto, Refusal, Verdict,
 };
 pub use id::{
     AccountId, BoxId, DeviceId, EntryRef, Incarnation, NoticeId, ParseIdError, RequestId,
 };
 pub use reach::{HostPattern, ParseReachError, PortSet, Reach, ReachTerm, Transport};
+pub use report::{
+    Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, Fact, Level, Limits, Method,
+    ParseLimitsError, ParsePublishError, ParseTierError, Publish, Tier,
+};
 
 /// Addresses of the link between a box and its gate. They exist only inside
 /// the box: 192.0.0.0/29 is the IPv4 service continuity prefix (RFC 7335),
@@ -43,6 +48,9 @@ pub mod link {
     pub const GATE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xba11, 0xe700, 0, 0, 0, 0, 1);
     /// Prefix length of the IPv6 link.
     pub const PREFIX_V6: u8 = 64;
+    /// A port of the gate on which nothing answers (discard, RFC 863). A box
+    /// is made with one dial to it, so that the gate's refusal is seen.
+    pub const PROBE_PORT: u16 = 9;
     /// MTU of the TUN in bytes.
     pub const MTU: u16 = 65520;
 }

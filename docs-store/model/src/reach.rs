@@ -76,7 +76,7 @@ pub struct PortSet {
 }
 
 /// A transport that a term may be bound to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Transport {
     /// TCP only.
     Tcp,

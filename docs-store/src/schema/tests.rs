@@ -1,10 +1,11 @@
 use std::net::SocketAddr;
 
 use bailey_model::{
-    AddrClass, BoxEnd, BoxEnded, BoxId, BoxStarted, ChildExit, DeviceId, DeviceNamed, EndReason,
-    EntryRef, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom,
-    Incarnation, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal, Request, RequestId,
-    RequestKind, RequestOutcome, Rule, StoppedBy,
+    AddrClass, Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, BoxEnd, BoxEnded, BoxId,
+    BoxStarted, ChildExit, DeviceId, DeviceNamed, Direction, EndReason, EntryRef, Fact, FiveTuple,
+    FlowEnded, FlowId, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom, Incarnation, Level,
+    Method, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal, Request, RequestId, RequestKind,
+    RequestOutcome, Rule, StoppedBy, Tier,
 };
 use proptest::prelude::*;
 
@@ -34,6 +35,28 @@ fn receipt(outcome: RequestOutcome) -> Event {
     })
 }
 
+fn report(level: Level) -> Event {
+    let axis = |axis| AxisReport {
+        axis,
+        verdict: AxisVerdict::Fenced,
+        facts: vec![Fact {
+            what: "write /usr".to_owned(),
+            got: "EROFS".to_owned(),
+            held: Some(true),
+        }],
+    };
+    Event::Report(BoundaryReport {
+        box_id: BoxId([1; 16]),
+        incarnation: Incarnation([2; 16]),
+        asked: Tier::Gated,
+        class: BoxClass::Plain,
+        method: Method::Namespaces,
+        image: "host".to_owned(),
+        level,
+        axes: Axis::ALL.into_iter().map(axis).collect(),
+    })
+}
+
 fn flows() -> Vec<Event> {
     let tuple = FiveTuple {
         proto: Proto::Tcp,
@@ -43,6 +66,7 @@ fn flows() -> Vec<Event> {
     vec![
         Event::FlowOpened(FlowOpened {
             flow: FlowId(1),
+            direction: Direction::Out,
             tuple,
             host: Host::new("shop.example"),
             host_from: HostFrom::Dns,
@@ -50,6 +74,7 @@ fn flows() -> Vec<Event> {
             granted: Granted("internet".to_owned()),
         }),
         Event::FlowRefused(FlowRefused {
+            direction: Direction::Out,
             proto: Proto::Udp,
             src: Some(addr("[fd00:ba11:e700::2]:5000")),
             dst: Some(addr("[fe80::1]:53")),
@@ -60,6 +85,7 @@ fn flows() -> Vec<Event> {
             count: 1,
         }),
         Event::FlowRefused(FlowRefused {
+            direction: Direction::Out,
             proto: Proto::Dns,
             src: None,
             dst: None,
@@ -81,6 +107,36 @@ fn flows() -> Vec<Event> {
             host: Host::new("a.b").unwrap(),
             qtype: 65,
             count: 1,
+        }),
+    ]
+}
+
+fn inbound() -> [Event; 2] {
+    let client = addr("127.0.0.1:51000");
+    [
+        Event::FlowOpened(FlowOpened {
+            flow: FlowId(2),
+            direction: Direction::In { client },
+            tuple: FiveTuple {
+                proto: Proto::Tcp,
+                src: addr("192.0.0.1:20000"),
+                dst: addr("192.0.0.2:8080"),
+            },
+            host: None,
+            host_from: HostFrom::None,
+            class: AddrClass::Loopback,
+            granted: Granted("publish 80:8080".to_owned()),
+        }),
+        Event::FlowRefused(FlowRefused {
+            direction: Direction::In { client },
+            proto: Proto::Tcp,
+            src: None,
+            dst: Some(addr("192.0.0.2:8080")),
+            host: None,
+            host_from: HostFrom::None,
+            class: Some(AddrClass::Loopback),
+            refusal: Refusal::Limit,
+            count: 2,
         }),
     ]
 }
@@ -145,7 +201,13 @@ fn events() -> Vec<Event> {
             kind: 4000,
             body: vec![1, 2, 3],
         }),
+        ended(BoxEnd::Weaker("network".to_owned())),
+        ended(BoxEnd::TimeOut),
+        report(Level::Earned(Tier::Gated)),
+        report(Level::NotEarned),
+        report(Level::Unmeasured),
     ]);
+    events.extend(inbound());
     events
 }
 
@@ -224,7 +286,7 @@ fn an_entry_over_the_cap_is_refused() {
 
 #[test]
 fn no_bytes_make_unpacking_panic_or_lose_anything() {
-    proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..12_u8)| {
+    proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..15_u8)| {
         drop(unpack(&bytes));
         let framed = [&[VERSION, 5, 6, kind], &bytes[..]].concat();
         let entry = unpack(&framed).unwrap();

@@ -4,13 +4,30 @@
 use std::net::SocketAddr;
 
 use bailey_model::{
-    AddrClass, BoxEnd, BoxEnded, BoxId, BoxStarted, ChildExit, DeviceId, DeviceNamed, EndReason,
-    EntryRef, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Gap, Granted, Host,
-    HostFrom, Incarnation, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal, Request,
-    RequestId, RequestKind, RequestOutcome, Rule, StoppedBy,
+    AddrClass, BoxEnd, BoxEnded, BoxId, BoxStarted, ChildExit, DeviceId, DeviceNamed, Direction,
+    EndReason, EntryRef, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Gap,
+    Granted, Host, HostFrom, Incarnation, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal,
+    Request, RequestId, RequestKind, RequestOutcome, Rule, StoppedBy,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+/// A closed enum as one number, both ways.
+macro_rules! codes {
+    ($to:ident, $from:ident, $name:ident { $($variant:ident = $code:literal),+ $(,)? }) => {
+        fn $to(value: $name) -> u8 {
+            match value { $($name::$variant => $code),+ }
+        }
+
+        fn $from(code: u8) -> Option<$name> {
+            match code { $($code => Some($name::$variant),)+ _ => None }
+        }
+    };
+}
+
+mod report;
+
+use report::WireReport;
 
 /// Numbers of the kinds. A number is never used again for something else.
 mod kind {
@@ -25,6 +42,11 @@ mod kind {
     pub(super) const REQUEST: u16 = 9;
     pub(super) const RECEIPT: u16 = 10;
     pub(super) const DEVICE_NAMED: u16 = 11;
+    pub(super) const REPORT: u16 = 12;
+    /// A flow that came in: as [`FLOW_OPENED`], then where from.
+    pub(super) const INBOUND_OPENED: u16 = 13;
+    /// As [`FLOW_REFUSED`], then where from.
+    pub(super) const INBOUND_REFUSED: u16 = 14;
 }
 
 /// The kind and body of an event.
@@ -32,8 +54,19 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
     let body = |kind: u16, bytes: postcard::Result<Vec<u8>>| Ok((kind, bytes?));
     match event {
         Event::BoxStarted(it) => body(kind::BOX_STARTED, bytes(&WireStarted::from(it))),
-        Event::FlowOpened(it) => body(kind::FLOW_OPENED, bytes(&WireOpened::from(it))),
-        Event::FlowRefused(it) => body(kind::FLOW_REFUSED, bytes(&WireRefused::from(it))),
+        Event::FlowOpened(it) => match it.direction {
+            Direction::Out => body(kind::FLOW_OPENED, bytes(&WireOpened::from(it))),
+            Direction::In { client } => {
+                body(kind::INBOUND_OPENED, bytes(&(WireOpened::from(it), client)))
+            }
+        },
+        Event::FlowRefused(it) => match it.direction {
+            Direction::Out => body(kind::FLOW_REFUSED, bytes(&WireRefused::from(it))),
+            Direction::In { client } => body(
+                kind::INBOUND_REFUSED,
+                bytes(&(WireRefused::from(it), client)),
+            ),
+        },
         Event::FlowEnded(it) => body(kind::FLOW_ENDED, bytes(&WireEnded::from(it))),
         Event::NameAsked(it) => body(
             kind::NAME_ASKED,
@@ -45,6 +78,7 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
         Event::Request(it) => body(kind::REQUEST, bytes(&WireRequest::from(it))),
         Event::Receipt(it) => body(kind::RECEIPT, bytes(&WireReceipt::from(it))),
         Event::DeviceNamed(it) => body(kind::DEVICE_NAMED, bytes(&it.name)),
+        Event::Report(it) => body(kind::REPORT, bytes(&WireReport::from(it))),
         Event::Newer(it) => Ok((it.kind, it.body.clone())),
     }
 }
@@ -53,8 +87,18 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
 pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
     Some(match kind {
         kind::BOX_STARTED => Event::BoxStarted(whole::<WireStarted>(body)?.into()),
-        kind::FLOW_OPENED => Event::FlowOpened(whole::<WireOpened>(body)?.event()?),
-        kind::FLOW_REFUSED => Event::FlowRefused(whole::<WireRefused>(body)?.event()?),
+        kind::FLOW_OPENED => Event::FlowOpened(whole::<WireOpened>(body)?.event(Direction::Out)?),
+        kind::FLOW_REFUSED => {
+            Event::FlowRefused(whole::<WireRefused>(body)?.event(Direction::Out)?)
+        }
+        kind::INBOUND_OPENED => {
+            let (opened, client) = whole::<(WireOpened, SocketAddr)>(body)?;
+            Event::FlowOpened(opened.event(Direction::In { client })?)
+        }
+        kind::INBOUND_REFUSED => {
+            let (refused, client) = whole::<(WireRefused, SocketAddr)>(body)?;
+            Event::FlowRefused(refused.event(Direction::In { client })?)
+        }
         kind::FLOW_ENDED => Event::FlowEnded(whole::<WireEnded>(body)?.event()?),
         kind::NAME_ASKED => {
             let (host, qtype, count) = whole::<(String, u16, u32)>(body)?;
@@ -72,6 +116,7 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
         kind::REQUEST => Event::Request(whole::<WireRequest>(body)?.event()?),
         kind::RECEIPT => Event::Receipt(whole::<WireReceipt>(body)?.into()),
         kind::DEVICE_NAMED => Event::DeviceNamed(DeviceNamed { name: whole(body)? }),
+        kind::REPORT => Event::Report(whole::<WireReport>(body)?.report()?),
         _ => return None,
     })
 }
@@ -86,19 +131,6 @@ fn whole<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
         Ok((value, [])) => Some(value),
         _ => None,
     }
-}
-
-/// A closed enum as one number, both ways.
-macro_rules! codes {
-    ($to:ident, $from:ident, $name:ident { $($variant:ident = $code:literal),+ $(,)? }) => {
-        fn $to(value: $name) -> u8 {
-            match value { $($name::$variant => $code),+ }
-        }
-
-        fn $from(code: u8) -> Option<$name> {
-            match code { $($code => Some($name::$variant),)+ _ => None }
-        }
-    };
 }
 
 codes!(class_code, class_of, AddrClass {
@@ -209,9 +241,10 @@ impl From<&FlowOpened> for WireOpened {
 }
 
 impl WireOpened {
-    fn event(self) -> Option<FlowOpened> {
+    fn event(self, direction: Direction) -> Option<FlowOpened> {
         Some(FlowOpened {
             flow: FlowId(self.flow),
+            direction,
             tuple: FiveTuple {
                 proto: proto_of(self.proto)?,
                 src: self.src,
@@ -253,12 +286,13 @@ impl From<&FlowRefused> for WireRefused {
 }
 
 impl WireRefused {
-    fn event(self) -> Option<FlowRefused> {
+    fn event(self, direction: Direction) -> Option<FlowRefused> {
         let class = match self.class {
             None => None,
             Some(code) => Some(class_of(code)?),
         };
         Some(FlowRefused {
+            direction,
             proto: proto_of(self.proto)?,
             src: self.src,
             dst: self.dst,
@@ -328,6 +362,8 @@ enum WireEnd {
     FenceLost,
     NotStarted(String),
     NodeLost,
+    Weaker(String),
+    TimeOut,
 }
 
 impl From<&BoxEnded> for WireBoxEnded {
@@ -343,6 +379,8 @@ impl From<&BoxEnded> for WireBoxEnded {
             BoxEnd::FenceLost => WireEnd::FenceLost,
             BoxEnd::NotStarted(why) => WireEnd::NotStarted(why.clone()),
             BoxEnd::NodeLost => WireEnd::NodeLost,
+            BoxEnd::Weaker(which) => WireEnd::Weaker(which.clone()),
+            BoxEnd::TimeOut => WireEnd::TimeOut,
         };
         Self {
             box_id: it.box_id.0,
@@ -368,6 +406,8 @@ impl WireBoxEnded {
             WireEnd::FenceLost => BoxEnd::FenceLost,
             WireEnd::NotStarted(why) => BoxEnd::NotStarted(why),
             WireEnd::NodeLost => BoxEnd::NodeLost,
+            WireEnd::Weaker(which) => BoxEnd::Weaker(which),
+            WireEnd::TimeOut => BoxEnd::TimeOut,
         };
         Some(BoxEnded {
             box_id: BoxId(self.box_id),

@@ -93,6 +93,7 @@ impl Rules {
             | Event::NameAsked(_)
             | Event::Gap(_)
             | Event::DeviceNamed(_)
+            | Event::Report(_)
             | Event::Newer(_)
             | Event::Notice(_)
             | Event::Request(_)

@@ -1,5 +1,7 @@
 use super::*;
-use bailey_model::{AddrClass, BoxStarted, DeviceId, FlowRefused, HostFrom, Proto, Refusal, Rule};
+use bailey_model::{
+    AddrClass, BoxStarted, DeviceId, Direction, FlowRefused, HostFrom, Proto, Refusal, Rule,
+};
 
 const BOX: BoxId = BoxId([1; 16]);
 
@@ -30,6 +32,7 @@ fn run(reach: &str, tries: &[(AddrClass, Proto, u64)]) -> Vec<Notice> {
     for (class, proto, ts) in tries {
         no += 1;
         let event = Event::FlowRefused(FlowRefused {
+            direction: Direction::Out,
             proto: *proto,
             src: None,
             dst: Some("192.168.1.9:631".parse().unwrap()),
