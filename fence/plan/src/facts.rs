@@ -1,6 +1,7 @@
 //! What the launcher saw of the host before it made anything.
 
 use crate::Guard;
+use crate::gpu::RenderNode;
 
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,15 @@ pub struct GrantFacts {
     pub guarded: Vec<(&'static str, Guard, EntryKind)>,
 }
 
+/// The host's own files about names; empty where there are none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostNames {
+    /// `/etc/resolv.conf`.
+    pub resolvers: Vec<u8>,
+    /// `/etc/hosts`.
+    pub hosts: Vec<u8>,
+}
+
 /// The host as far as a plan depends on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostFacts {
@@ -41,6 +51,14 @@ pub struct HostFacts {
     pub entries: Vec<HostEntry>,
     /// One for each grant, in order.
     pub grants: Vec<GrantFacts>,
+    /// The render nodes that this user may open; looked for only where they
+    /// are granted.
+    pub gpu: Vec<RenderNode>,
     /// Whether the kernel speaks IPv6.
     pub ipv6: bool,
+    /// The machine's memory in bytes.
+    pub memory: u64,
+    /// How the host finds names. Looked at only for a box that shares its
+    /// network.
+    pub names: HostNames,
 }

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use bailey_model::link;
+use bailey_model::{Tier, link};
 
 use crate::SetupOp;
 use crate::channel::BoxSpec;
-use crate::facts::{EntryKind, HostEntry};
+use crate::facts::{EntryKind, HostEntry, HostFacts};
 
 /// The programs. All but `/usr` are links into it on a merged system.
 const PROGRAMS: &[&str] = &[
@@ -50,6 +50,12 @@ const ETC: &[&str] = &[
     "/etc/gai.conf",
     // Fonts, and what interactive shells and pagers expect.
     "/etc/fonts",
+    // Without them Debian's start script of Chromium stops. Only what the
+    // package brings: beside it lie keys, and what an administrator orders.
+    "/etc/chromium.d/README",
+    "/etc/chromium.d/default-flags",
+    "/etc/chromium.d/dev-shm",
+    "/etc/chromium.d/extensions",
     "/etc/inputrc",
     "/etc/terminfo",
     "/etc/locale.alias",
@@ -63,9 +69,12 @@ pub fn looked_at() -> impl Iterator<Item = &'static str> {
 
 /// Shows an entry of the host as it is there: a link stays a link, so that it
 /// leads to the same name in the box.
-pub(crate) fn show(entry: &HostEntry) -> Option<SetupOp> {
+pub(crate) fn show(entry: &HostEntry, read_only: bool) -> Option<SetupOp> {
     match &entry.kind {
-        EntryKind::Dir | EntryKind::File => Some(SetupOp::Image { at: entry.path }),
+        EntryKind::Dir | EntryKind::File => Some(SetupOp::Image {
+            at: entry.path,
+            read_only,
+        }),
         EntryKind::Symlink(target) => Some(SetupOp::Symlink {
             at: entry.path.as_bytes().to_vec(),
             target: target.clone(),
@@ -75,37 +84,66 @@ pub(crate) fn show(entry: &HostEntry) -> Option<SetupOp> {
 }
 
 /// The files of `/etc` that are the box's own.
-pub(crate) fn own_files(spec: &BoxSpec) -> Vec<SetupOp> {
+pub(crate) fn own_files(spec: &BoxSpec, facts: &HostFacts) -> Vec<SetupOp> {
     let home = String::from_utf8_lossy(&spec.home).into_owned();
     let (uid, gid, name) = (spec.uid, spec.gid, &spec.hostname);
-    let gate = IpAddr::V4(link::GATE_V4);
-    let here = Ipv4Addr::LOCALHOST;
+    let services = if spec.tier == Tier::L2 {
+        "files"
+    } else {
+        "files dns"
+    };
     let texts = [
         (
             "/etc/passwd",
             format!(
                 "box:x:{uid}:{gid}:box:{home}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
-            ),
+            )
+            .into_bytes(),
         ),
-        ("/etc/group", format!("box:x:{gid}:\nnogroup:x:65534:\n")),
         (
-            "/etc/hosts",
-            format!("{here} localhost {name}\n::1 localhost ip6-localhost\n"),
+            "/etc/group",
+            format!("box:x:{gid}:\nnogroup:x:65534:\n").into_bytes(),
         ),
-        ("/etc/hostname", format!("{name}\n")),
-        ("/etc/resolv.conf", format!("nameserver {gate}\n")),
+        ("/etc/hosts", hosts(spec, facts)),
+        ("/etc/hostname", format!("{name}\n").into_bytes()),
+        ("/etc/resolv.conf", resolvers(spec, facts)),
         (
             "/etc/nsswitch.conf",
-            "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n\
-             protocols: files\nservices: files\n"
-                .to_owned(),
+            format!(
+                "passwd: files\ngroup: files\nshadow: files\nhosts: {services}\n\
+                 networks: files\nprotocols: files\nservices: files\n"
+            )
+            .into_bytes(),
         ),
     ];
     texts
         .into_iter()
-        .map(|(at, text)| SetupOp::File {
+        .map(|(at, contents)| SetupOp::File {
             at: at.into(),
-            contents: text.into_bytes(),
+            contents,
         })
         .collect()
+}
+
+/// Where the host's network is shared, its names are too: as copies, so that
+/// nothing of the host's is open for the box, and a change of the host's is not
+/// followed by a box that runs.
+fn hosts(spec: &BoxSpec, facts: &HostFacts) -> Vec<u8> {
+    let (here, name) = (Ipv4Addr::LOCALHOST, &spec.hostname);
+    let own = format!("{here} localhost {name}\n::1 localhost ip6-localhost\n").into_bytes();
+    if spec.tier.shares_network() {
+        [own, facts.names.hosts.clone()].concat()
+    } else {
+        own
+    }
+}
+
+/// Without a network nobody is asked: the resolver's default, the box's own
+/// loopback, refuses at once.
+fn resolvers(spec: &BoxSpec, facts: &HostFacts) -> Vec<u8> {
+    match spec.tier {
+        Tier::L1 | Tier::L15 => facts.names.resolvers.clone(),
+        Tier::L2 => Vec::new(),
+        Tier::Gated => format!("nameserver {}\n", IpAddr::V4(link::GATE_V4)).into_bytes(),
+    }
 }

@@ -6,16 +6,23 @@
 #![forbid(unsafe_code)]
 
 pub mod channel;
+pub mod display;
+pub mod doctor;
 mod facts;
+pub mod fallback;
+mod filter;
+pub mod gpu;
 mod image;
+pub mod judge;
 mod op;
 mod plan;
 mod protect;
 mod refuse;
 
-pub use facts::{EntryKind, GrantFacts, HostEntry, HostFacts};
+pub use facts::{EntryKind, GrantFacts, HostEntry, HostFacts, HostNames};
+pub use filter::{Opened, opened};
 pub use image::looked_at;
 pub use op::{EMPTY_FOLDER, SetupOp};
-pub use plan::{PlanError, plan};
+pub use plan::{Namespaces, PlanError, check_joiner, namespaces, plan};
 pub use protect::{Guard, guarded_names};
 pub use refuse::{NodeFolders, Reason, is_engine_socket, refuse_grant};

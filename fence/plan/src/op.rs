@@ -58,17 +58,29 @@ pub enum SetupOp {
         /// Permissions of its root.
         mode: u16,
         /// The `size=` option of tmpfs(5).
-        size: &'static str,
+        size: String,
     },
-    /// Bind a file or folder of the host's programs, read-only with all below.
+    /// Bind a file or folder of the host's programs, with all below.
     Image {
         /// The host's path, and where in the box.
         at: &'static str,
+        /// Only a box that is broken on purpose has it writable.
+        read_only: bool,
     },
     /// Bind one of the host's device nodes.
     Device {
         /// The path, the same on the host and in the box.
         at: &'static str,
+    },
+    /// Bind a granted render node of the graphics processor.
+    RenderNode {
+        /// The path, the same on the host and in the box.
+        at: Vec<u8>,
+    },
+    /// Bind the folder in which the kernel describes one device, read-only.
+    DeviceFolder {
+        /// The path, the same on the host and in the box.
+        at: Vec<u8>,
     },
     /// Mount the box's own pseudo terminals.
     Terminals {
@@ -84,6 +96,11 @@ pub enum SetupOp {
     },
     /// Mount a fresh /proc of the box's own process namespace.
     Proc {
+        /// Where.
+        at: Vec<u8>,
+    },
+    /// Bind the host's own /proc: only for a box that is broken on purpose.
+    HostProc {
         /// Where.
         at: Vec<u8>,
     },
@@ -163,9 +180,12 @@ impl SetupOp {
             Self::Tmpfs { .. } => "mount a private folder at",
             Self::Image { .. } => "bind the host's programs",
             Self::Device { .. } => "bind the device",
+            Self::RenderNode { .. } => "bind the graphics processor's",
+            Self::DeviceFolder { .. } => "show what describes the graphics processor,",
             Self::Terminals { .. } => "mount the terminals at",
             Self::OpenTerminal { .. } => "make the terminal",
             Self::Proc { .. } => "mount a fresh",
+            Self::HostProc { .. } => "bind the host's",
             Self::OwnFolder { .. } => "bind the box's own folder at",
             Self::GrantWritable { .. } => "bind the granted",
             Self::GrantFolderReadOnly { .. } | Self::GrantFileReadOnly { .. } => {
@@ -184,13 +204,16 @@ impl SetupOp {
     pub fn path(&self) -> Option<&[u8]> {
         match self {
             Self::Tun { name, .. } => Some(name.as_bytes()),
-            Self::Image { at } | Self::Device { at } => Some(at.as_bytes()),
+            Self::Image { at, .. } | Self::Device { at } => Some(at.as_bytes()),
             Self::Dir { at }
             | Self::Symlink { at, .. }
             | Self::File { at, .. }
             | Self::Tmpfs { at, .. }
+            | Self::RenderNode { at }
+            | Self::DeviceFolder { at }
             | Self::Terminals { at }
             | Self::Proc { at }
+            | Self::HostProc { at }
             | Self::OwnFolder { at }
             | Self::GrantWritable { at, .. }
             | Self::GrantFolderReadOnly { at, .. }

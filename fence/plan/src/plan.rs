@@ -1,19 +1,23 @@
 //! A box's specification to the list of operations that makes it.
 
-use bailey_model::link;
+use bailey_model::{Limits, Tier, link};
 
-use crate::channel::{BoxSpec, MAX_GRANTS, Stdio};
+use crate::channel::{BoxSpec, JoinSpec, Layer, MAX_GRANTS, Stdio};
 use crate::facts::{EntryKind, GrantFacts, HostFacts};
 use crate::protect::{Guard, never_writable};
-use crate::{EMPTY_FOLDER, SetupOp, image};
+use crate::{EMPTY_FOLDER, SetupOp, display, gpu, image};
 
 /// Packets that wait for the gate. A sender's window of small packets fits;
 /// at the kernel's own 500 bursts are dropped.
 const TUN_QUEUE: u32 = 4000;
-/// `/tmp` and `/dev/shm`: as tmpfs(5) counts, part of the machine's memory.
-const SCRATCH_SIZE: &str = "25%";
+/// `/tmp` and `/dev/shm`, each: this part of the machine's memory, or what the
+/// box may use at all where that is less.
+const SCRATCH_PART: u64 = 4;
 /// `/run` and `/dev` hold names, hardly any data.
 const SMALL_SIZE: &str = "16m";
+/// Least that a box can be limited to: what pid 1 and the start of a command
+/// take. Memory in bytes, processes, open files.
+const LEAST: (u64, u32, u32) = (8 << 20, 2, 16);
 /// Longest label of a host name (RFC 1035).
 const MAX_LABEL: usize = 63;
 
@@ -74,6 +78,19 @@ pub enum PlanError {
     /// The repository has no such entry, so the box could make it.
     #[error("{} does not exist, so it cannot be covered: make it first", .0.escape_ascii())]
     NothingToCover(Vec<u8>),
+    /// A display that is too large, or has no size.
+    #[error("a display of {0}x{1} pixels: want 1 to {max} a side", max = display::MAX_SIDE)]
+    Display(u16, u16),
+    /// The graphics processor is granted and there is none.
+    #[error(
+        "the graphics processor is granted, and {} has no render node that this user may open \
+         (a driver makes it; its group is usually `render`)",
+        gpu::FOLDER
+    )]
+    NoGpu,
+    /// A limit that nothing could start under.
+    #[error("{0} is less than the start of a command takes (at least mem=8M, pids=2, files=16)")]
+    TooLittle(&'static str),
     /// The host's facts are not those of this specification.
     #[error("the facts are of another box")]
     OtherFacts,
@@ -85,16 +102,24 @@ pub enum PlanError {
 /// When the specification cannot be a box; nothing has been done then.
 pub fn plan(spec: &BoxSpec, facts: &HostFacts) -> Result<Vec<SetupOp>, PlanError> {
     check(spec, facts)?;
+    let scratch = scratch_size(spec, facts);
+    let read_only = spec.broken != Some(Layer::ReadOnly);
     let mut ops = network(spec, facts);
     ops.extend([SetupOp::PrivateMounts, SetupOp::Root]);
-    ops.extend(facts.entries.iter().filter_map(image::show));
-    ops.extend(image::own_files(spec));
-    ops.extend(devices(spec));
-    ops.push(SetupOp::Proc {
-        at: b"/proc".to_vec(),
+    let shown = |entry| image::show(entry, read_only);
+    ops.extend(facts.entries.iter().filter_map(shown));
+    ops.extend(image::own_files(spec, facts));
+    ops.extend(devices(spec, &scratch));
+    ops.extend(gpu::ops(spec, &facts.gpu));
+    let at = b"/proc".to_vec();
+    ops.push(if namespaces(spec).processes {
+        SetupOp::Proc { at }
+    } else {
+        SetupOp::HostProc { at }
     });
-    ops.push(tmpfs("/tmp", 0o1777, SCRATCH_SIZE));
+    ops.push(tmpfs("/tmp", 0o1777, &scratch));
     ops.push(tmpfs("/run", 0o755, SMALL_SIZE));
+    ops.extend(display::ops(spec));
     ops.push(SetupOp::Symlink {
         at: b"/var/tmp".to_vec(),
         target: b"/tmp".to_vec(),
@@ -107,10 +132,14 @@ pub fn plan(spec: &BoxSpec, facts: &HostFacts) -> Result<Vec<SetupOp>, PlanError
         at: EMPTY_FOLDER.to_vec(),
     });
     ops.extend(own_and_granted(spec, facts)?);
-    ops.push(SetupOp::Seal {
-        at: b"/dev".to_vec(),
-    });
-    ops.push(SetupOp::Seal { at: b"/".to_vec() });
+    // Without it /usr and the root say EACCES to who writes there, not EROFS:
+    // the ordinary user has no more permission than outside.
+    if read_only {
+        ops.push(SetupOp::Seal {
+            at: b"/dev".to_vec(),
+        });
+        ops.push(SetupOp::Seal { at: b"/".to_vec() });
+    }
     ops.push(SetupOp::Enter);
     ops.push(SetupOp::WorkingFolder {
         at: spec.cwd.clone(),
@@ -122,29 +151,24 @@ fn check(spec: &BoxSpec, facts: &HostFacts) -> Result<(), PlanError> {
     if spec.uid == 0 {
         return Err(PlanError::Root);
     }
-    let named = spec
-        .command
-        .first()
-        .is_some_and(|program| !program.is_empty());
-    if !named || spec.command.iter().any(|word| word.contains(&0)) {
-        return Err(PlanError::Command);
-    }
-    let fit = |(name, value): &(Vec<u8>, Vec<u8>)| {
-        !name.is_empty() && !name.contains(&b'=') && !name.contains(&0) && !value.contains(&0)
-    };
-    if !spec.env.iter().all(fit) {
-        return Err(PlanError::Environment);
-    }
+    check_program(&spec.command, &spec.env)?;
     let label = spec.hostname.as_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     if label.is_empty() || label.len() > MAX_LABEL || !label.iter().all(plain) {
         return Err(PlanError::HostName(spec.hostname.clone()));
     }
+    check_limits(spec.limits)?;
     if spec.grants.len() > MAX_GRANTS {
         return Err(PlanError::TooManyGrants(spec.grants.len()));
     }
     if spec.grants.len() != facts.grants.len() {
         return Err(PlanError::OtherFacts);
+    }
+    if let Some((width, height)) = spec.display.filter(|size| !display::fits(*size)) {
+        return Err(PlanError::Display(width, height));
+    }
+    if spec.gpu && facts.gpu.is_empty() {
+        return Err(PlanError::NoGpu);
     }
     check_path(&spec.cwd)?;
     check_place(&spec.home)?;
@@ -155,6 +179,48 @@ fn check(spec: &BoxSpec, facts: &HostFacts) -> Result<(), PlanError> {
     spec.grants
         .iter()
         .try_for_each(|grant| check_place(&grant.at))
+}
+
+/// Checks a further command in a box, as far as it is not the box's own.
+///
+/// # Errors
+/// When it cannot be one; nothing has been done then.
+pub fn check_joiner(spec: &JoinSpec) -> Result<(), PlanError> {
+    check_program(&spec.command, &spec.env)?;
+    check_limits(spec.limits)?;
+    check_path(&spec.cwd)
+}
+
+fn check_program(command: &[Vec<u8>], env: &[(Vec<u8>, Vec<u8>)]) -> Result<(), PlanError> {
+    let named = command.first().is_some_and(|program| !program.is_empty());
+    if !named || command.iter().any(|word| word.contains(&0)) {
+        return Err(PlanError::Command);
+    }
+    let fit = |(name, value): &(Vec<u8>, Vec<u8>)| {
+        !name.is_empty() && !name.contains(&b'=') && !name.contains(&0) && !value.contains(&0)
+    };
+    if !env.iter().all(fit) {
+        return Err(PlanError::Environment);
+    }
+    Ok(())
+}
+
+fn check_limits(limits: Limits) -> Result<(), PlanError> {
+    let Limits {
+        memory,
+        pids,
+        files,
+        ..
+    } = limits;
+    let short = [
+        ("mem", memory.is_some_and(|memory| memory < LEAST.0)),
+        ("pids", pids.is_some_and(|pids| pids < LEAST.1)),
+        ("files", files.is_some_and(|files| files < LEAST.2)),
+    ];
+    match short.into_iter().find(|(_, short)| *short) {
+        Some((name, _)) => Err(PlanError::TooLittle(name)),
+        None => Ok(()),
+    }
 }
 
 /// Absolute, and its text alone says where it is.
@@ -183,11 +249,33 @@ fn lies_in(path: &[u8], folder: &[u8]) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
+/// Which namespaces a box has of its own. Those of users, mounts, host name,
+/// System V objects and cgroups it always has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespaces {
+    /// Of processes: only a box that is broken on purpose has none.
+    pub processes: bool,
+    /// Of the network.
+    pub network: bool,
+}
+
+/// Decides which namespaces the box is made in.
+#[must_use]
+pub fn namespaces(spec: &BoxSpec) -> Namespaces {
+    Namespaces {
+        processes: spec.broken != Some(Layer::Processes),
+        network: !spec.tier.shares_network() && spec.broken != Some(Layer::Network),
+    }
+}
+
 fn network(spec: &BoxSpec, facts: &HostFacts) -> Vec<SetupOp> {
-    vec![
-        SetupOp::HostName(spec.hostname.clone()),
-        SetupOp::Loopback,
-        SetupOp::Tun {
+    let mut ops = vec![SetupOp::HostName(spec.hostname.clone())];
+    if !namespaces(spec).network {
+        return ops;
+    }
+    ops.push(SetupOp::Loopback);
+    if spec.tier == Tier::Gated {
+        ops.push(SetupOp::Tun {
             name: "tun0",
             mtu: link::MTU.into(),
             queue: TUN_QUEUE,
@@ -195,18 +283,26 @@ fn network(spec: &BoxSpec, facts: &HostFacts) -> Vec<SetupOp> {
             v6: facts
                 .ipv6
                 .then_some((link::BOX_V6, link::PREFIX_V6, link::GATE_V6)),
-        },
-    ]
+        });
+    }
+    ops
 }
 
-fn devices(spec: &BoxSpec) -> Vec<SetupOp> {
+fn scratch_size(spec: &BoxSpec, facts: &HostFacts) -> String {
+    let part = facts.memory / SCRATCH_PART;
+    let size = spec.limits.memory.map_or(part, |limit| limit.min(part));
+    // 0 would be no bound at all.
+    size.max(1).to_string()
+}
+
+fn devices(spec: &BoxSpec, scratch: &str) -> Vec<SetupOp> {
     let mut ops = vec![tmpfs("/dev", 0o755, SMALL_SIZE)];
     ops.extend(DEVICES.iter().map(|at| SetupOp::Device { at }));
     ops.extend(DEVICE_LINKS.iter().map(|(at, target)| SetupOp::Symlink {
         at: at.as_bytes().to_vec(),
         target: target.as_bytes().to_vec(),
     }));
-    ops.push(tmpfs("/dev/shm", 0o1777, SCRATCH_SIZE));
+    ops.push(tmpfs("/dev/shm", 0o1777, scratch));
     ops.push(SetupOp::Terminals {
         at: b"/dev/pts".to_vec(),
     });
@@ -216,11 +312,11 @@ fn devices(spec: &BoxSpec) -> Vec<SetupOp> {
     ops
 }
 
-fn tmpfs(at: &str, mode: u16, size: &'static str) -> SetupOp {
+fn tmpfs(at: &str, mode: u16, size: &str) -> SetupOp {
     SetupOp::Tmpfs {
         at: at.as_bytes().to_vec(),
         mode,
-        size,
+        size: size.to_owned(),
     }
 }
 

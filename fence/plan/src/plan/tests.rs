@@ -1,6 +1,7 @@
 use super::*;
 use crate::channel::Grant;
-use crate::facts::HostEntry;
+use crate::facts::{HostEntry, HostNames};
+use crate::gpu::RenderNode;
 use crate::guarded_names;
 
 fn spec() -> BoxSpec {
@@ -14,6 +15,14 @@ fn spec() -> BoxSpec {
         stdio: Stdio::Pipes,
         uid: 1000,
         gid: 1000,
+        tier: bailey_model::Tier::Gated,
+        class: bailey_model::BoxClass::Plain,
+        limits: bailey_model::Limits::default(),
+        cgroup: false,
+        display: None,
+        gpu: false,
+        weaker: false,
+        broken: None,
     }
 }
 
@@ -38,7 +47,13 @@ fn facts() -> HostFacts {
             },
         ],
         grants: Vec::new(),
+        gpu: Vec::new(),
         ipv6: true,
+        memory: 8 << 30,
+        names: HostNames {
+            resolvers: b"nameserver 192.168.1.1\n".to_vec(),
+            hosts: b"192.168.1.9 printer\n".to_vec(),
+        },
     }
 }
 
@@ -75,6 +90,9 @@ fn lines(ops: &[SetupOp]) -> String {
             SetupOp::File { contents, .. } => format!("{:?}", String::from_utf8_lossy(contents)),
             SetupOp::Symlink { target, .. } => format!("-> {}", target.escape_ascii()),
             SetupOp::Tmpfs { mode, size, .. } => format!("{mode:o} {size}"),
+            SetupOp::Image { read_only, .. } => {
+                if *read_only { "read-only" } else { "writable" }.to_owned()
+            }
             SetupOp::Tun { .. } | SetupOp::OpenTerminal { .. } | SetupOp::HostName(_) => {
                 format!("{op:?}")
             }
@@ -90,6 +108,103 @@ fn lines(ops: &[SetupOp]) -> String {
 #[test]
 fn a_plain_box() {
     insta::assert_snapshot!(lines(&plan(&spec(), &facts()).unwrap()));
+}
+
+/// The lines of a plan that are not those of the plain box, which is gated.
+fn difference(spec: &BoxSpec) -> String {
+    let facts = facts();
+    let lines = |spec: &BoxSpec| {
+        let own = namespaces(spec);
+        let ops = lines(&plan(spec, &facts).unwrap());
+        format!("{own:?}\n{ops}")
+    };
+    let (plain, other) = (lines(&self::spec()), lines(spec));
+    let only = |sign: &str, one: &str, two: &str| -> String {
+        let lines = one.lines().filter(|line| !two.lines().any(|l| l == *line));
+        lines.map(|line| format!("{sign} {line}\n")).collect()
+    };
+    only("-", &plain, &other) + &only("+", &other, &plain)
+}
+
+#[test]
+fn each_tier_differs_from_a_gated_box_by_its_network_alone() {
+    let differences = bailey_model::Tier::ALL.map(|tier| {
+        let spec = BoxSpec { tier, ..spec() };
+        format!("{tier}:\n{}", difference(&spec))
+    });
+    insta::assert_snapshot!(differences.concat());
+}
+
+#[test]
+fn each_layer_that_a_plan_holds_can_be_left_out_alone() {
+    let differences = [Layer::ReadOnly, Layer::Processes, Layer::Network].map(|layer| {
+        let spec = BoxSpec {
+            broken: Some(layer),
+            ..spec()
+        };
+        format!("{layer:?}:\n{}", difference(&spec))
+    });
+    insta::assert_snapshot!(differences.concat());
+    for layer in [Layer::Filter, Layer::Capabilities, Layer::Limits] {
+        let spec = BoxSpec {
+            broken: Some(layer),
+            ..spec()
+        };
+        assert_eq!(difference(&spec), "");
+    }
+}
+
+#[test]
+fn scratch_folders_are_never_larger_than_the_boxs_memory() {
+    let scratch = |memory| {
+        let mut spec = spec();
+        spec.limits.memory = memory;
+        let sizes: Vec<String> = plan(&spec, &facts())
+            .unwrap()
+            .into_iter()
+            .filter_map(|op| match op {
+                SetupOp::Tmpfs {
+                    mode: 0o1777, size, ..
+                } => Some(size),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sizes.len(), 2);
+        assert_eq!(sizes.first(), sizes.last());
+        sizes.first().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(scratch(None), 2 << 30);
+    assert_eq!(scratch(Some(64 << 20)), 64 << 20);
+    assert_eq!(scratch(Some(4 << 30)), 2 << 30);
+}
+
+#[test]
+fn a_browsers_box_has_a_display_and_the_graphics_processor() {
+    let (mut spec, mut facts) = (spec(), facts());
+    spec.class = bailey_model::BoxClass::Browser;
+    spec.display = Some((1280, 800));
+    spec.gpu = true;
+    assert_eq!(plan(&spec, &facts), Err(PlanError::NoGpu));
+    let node = |name: &str, minor, described: &str| RenderNode {
+        name: name.into(),
+        number: (226, minor),
+        described: Some(format!("../../devices/{described}/drm/{name}")),
+    };
+    facts.gpu = vec![
+        node("renderD128", 128, "pci0000:00/0000:00:02.0"),
+        node("renderD129", 129, "pci0000:00/0000:00:02.0"),
+        node("renderD130", 130, "virtual"),
+    ];
+    insta::assert_snapshot!(lines(&plan(&spec, &facts).unwrap()));
+    // What the host has is not shown to whom it was not granted.
+    (spec.gpu, spec.display) = (false, None);
+    let plain = lines(&plan(&spec, &facts).unwrap());
+    assert!(
+        !plain.contains("render") && !plain.contains("/sys"),
+        "{plain}"
+    );
+    spec.display = Some((1280, 4097));
+    assert_eq!(plan(&spec, &facts), Err(PlanError::Display(1280, 4097)));
 }
 
 #[test]
@@ -136,6 +251,18 @@ fn nothing_is_planned_for_what_cannot_be_a_box() {
     assert_eq!(
         broken(|s| s.hostname = "a.b".into()),
         PlanError::HostName("a.b".into())
+    );
+    assert_eq!(
+        broken(|s| s.limits.memory = Some(1 << 20)),
+        PlanError::TooLittle("mem")
+    );
+    assert_eq!(
+        broken(|s| s.limits.pids = Some(1)),
+        PlanError::TooLittle("pids")
+    );
+    assert_eq!(
+        broken(|s| s.limits.files = Some(3)),
+        PlanError::TooLittle("files")
     );
     for path in ["", "x", "/a/../b", "/a//b", "/a/", "/."] {
         let mut spec = spec();
