@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 
 use bailey_channel::Channel;
 use bailey_fence_plan::{EMPTY_FOLDER, SetupOp};
@@ -19,6 +20,8 @@ use crate::step::StepError;
 use crate::sys::{self, MountChange};
 
 const PLAIN: u64 = NO_SET_ID | NO_DEVICES;
+/// The root holds small files and mount points.
+const ROOT_SIZE: &str = "16m";
 /// The loopback device is the first of every network namespace.
 const LOOPBACK: u32 = 1;
 
@@ -32,6 +35,10 @@ pub(crate) struct Builder<'a> {
     /// Mounts where a mount point may be made. Of these, links are followed
     /// only in those that hold nothing but what was planned.
     made: Vec<(u64, Links)>,
+    /// Folders of those mounts that hold nothing but what was planned, by their
+    /// path: nobody else can change what a path there leads to.
+    known: Vec<(Vec<u8>, Rc<OwnedFd>)>,
+    routing: Option<Routing>,
     /// What the box will have.
     pub(crate) terminal: Option<OwnedFd>,
     pub(crate) processes: Option<OwnedFd>,
@@ -57,6 +64,8 @@ impl<'a> Builder<'a> {
             up,
             root: None,
             made: Vec::new(),
+            known: Vec::new(),
+            routing: None,
             terminal: None,
             processes: None,
         }
@@ -66,7 +75,7 @@ impl<'a> Builder<'a> {
     pub(crate) fn run(&mut self, op: &SetupOp) -> Result<(), StepError> {
         match op {
             SetupOp::HostName(name) => rustix::system::sethostname(name.as_bytes())?,
-            SetupOp::Loopback => Routing::open()?.up(LOOPBACK)?,
+            SetupOp::Loopback => self.routing()?.up(LOOPBACK)?,
             SetupOp::Tun {
                 name,
                 mtu,
@@ -83,16 +92,28 @@ impl<'a> Builder<'a> {
             }
             SetupOp::File { at, contents } => self.file(at, contents)?,
             SetupOp::Tmpfs { at, mode, size } => self.tmpfs(at, *mode, size)?,
-            SetupOp::Image { at } => {
-                self.bind(&open_path(at.as_bytes())?, at.as_bytes(), PLAIN | READ_ONLY)?
+            SetupOp::Image { at, read_only } => {
+                let attributes = if *read_only { PLAIN | READ_ONLY } else { PLAIN };
+                self.bind(&open_path(at.as_bytes())?, at.as_bytes(), attributes)?;
             }
             SetupOp::Device { at } => {
                 let attributes = NO_SET_ID | NO_PROGRAMS;
                 self.bind(&open_path(at.as_bytes())?, at.as_bytes(), attributes)?;
             }
+            SetupOp::RenderNode { at } => {
+                self.bind(&open_path(at)?, at, NO_SET_ID | NO_PROGRAMS)?;
+            }
+            SetupOp::DeviceFolder { at } => {
+                self.bind(&open_path(at)?, at, PLAIN | NO_PROGRAMS | READ_ONLY)?;
+            }
             SetupOp::Terminals { at } => self.terminals(at)?,
             SetupOp::OpenTerminal { rows, cols } => self.open_terminal(*rows, *cols)?,
             SetupOp::Proc { at } => self.proc(at)?,
+            SetupOp::HostProc { at } => {
+                let of = open_path(b"/proc")?;
+                self.bind(&of, at, PLAIN | NO_PROGRAMS)?;
+                self.processes = Some(open_folder(&self.find(at)?)?);
+            }
             SetupOp::OwnFolder { at } => {
                 let own = self.own.reopen()?;
                 self.bind(&own, at, PLAIN)?;
@@ -125,6 +146,15 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    fn routing(&mut self) -> Result<&Routing, StepError> {
+        if self.routing.is_none() {
+            self.routing = Some(Routing::open()?);
+        }
+        self.routing
+            .as_ref()
+            .ok_or(StepError::Refused("there is no socket to the routing"))
+    }
+
     fn tun(
         &mut self,
         name: &str,
@@ -138,13 +168,13 @@ impl<'a> Builder<'a> {
                 StepError::because("/dev/net/tun cannot be used")(errno)
             })?;
         let tun = sys::own_tun(tun);
-        let routing = Routing::open()?;
         let socket = rustix::net::socket(
             rustix::net::AddressFamily::INET,
             rustix::net::SocketType::DGRAM,
             None,
         )?;
         let index = rustix::net::netdevice::name_to_index(&socket, name)?;
+        let routing = self.routing()?;
         routing.shape(index, mtu, queue, v6.is_some())?;
         routing.up(index)?;
         let mut families: Vec<(IpAddr, u8, IpAddr)> = vec![(v4.0.into(), v4.1, v4.2.into())];
@@ -166,7 +196,7 @@ impl<'a> Builder<'a> {
     /// leads: every host path still means what it did.
     fn new_root(&mut self) -> Result<(), StepError> {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        let options = [("mode", "0755"), ("size", "1m")];
+        let options = [("mode", "0755"), ("size", ROOT_SIZE)];
         let root = mounts::new_filesystem("tmpfs", &options, attributes)?;
         mounts::attach(&root, &open_path(b"/")?)?;
         self.made.push((mounts::mount_id(&root)?, Links::Followed));
@@ -180,7 +210,7 @@ impl<'a> Builder<'a> {
             .ok_or(StepError::Refused("there is no root yet"))
     }
 
-    fn file(&self, at: &[u8], contents: &[u8]) -> Result<(), StepError> {
+    fn file(&mut self, at: &[u8], contents: &[u8]) -> Result<(), StepError> {
         let (folder, name) = self.parent(at)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(folder, name, flags, Mode::from_raw_mode(0o644))?;
@@ -196,7 +226,7 @@ impl<'a> Builder<'a> {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let mode = format!("{mode:o}");
         let made = mounts::new_filesystem("tmpfs", &[("mode", &mode), ("size", size)], attributes)?;
-        mounts::attach(&made, &self.place(at, Point::Dir)?)?;
+        self.attach(&made, at, Point::Dir)?;
         self.made.push((mounts::mount_id(&made)?, Links::Followed));
         Ok(())
     }
@@ -214,9 +244,8 @@ impl<'a> Builder<'a> {
                 },
                 other => other,
             })?;
-        mounts::attach(&proc, &self.place(at, Point::Dir)?)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.processes = Some(openat(&proc, c".", flags, Mode::empty())?);
+        self.attach(&proc, at, Point::Dir)?;
+        self.processes = Some(open_folder(&proc)?);
         Ok(())
     }
 
@@ -224,27 +253,12 @@ impl<'a> Builder<'a> {
         let options = [("ptmxmode", "0666"), ("mode", "0620")];
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let terminals = mounts::new_filesystem("devpts", &options, attributes)?;
-        Ok(mounts::attach(&terminals, &self.place(at, Point::Dir)?)?)
+        self.attach(&terminals, at, Point::Dir)
     }
 
     fn open_terminal(&mut self, rows: u16, cols: u16) -> Result<(), StepError> {
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let root = self.new_root_fd()?;
-        let master = openat2(root, c"/dev/pts/ptmx", flags, Mode::empty(), within)?;
-        rustix::pty::unlockpt(&master)?;
-        let ours = rustix::pty::ioctl_tiocgptpeer(
-            &master,
-            OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
-        )?;
-        let size = rustix::termios::Winsize {
-            ws_row: rows,
-            ws_col: cols,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        rustix::termios::tcsetwinsize(&master, size)?;
-        self.terminal = Some(ours);
+        let (master, own) = new_terminal(self.new_root_fd()?, rows, cols)?;
+        self.terminal = Some(own);
         self.tell(&FromInit::Pty, master)
     }
 
@@ -255,17 +269,16 @@ impl<'a> Builder<'a> {
             .reopen()
     }
 
-    fn read_only(&self, index: usize, at: &[u8]) -> Result<(), StepError> {
+    fn read_only(&mut self, index: usize, at: &[u8]) -> Result<(), StepError> {
         let empty = self.find(EMPTY_FOLDER)?;
         let view = mounts::read_only_view(&self.granted(index)?, &empty)?;
-        mounts::attach(&view, &self.place(at, Point::Dir)?)?;
-        Ok(())
+        self.attach(&view, at, Point::Dir)
     }
 
     /// Mounts what is in a writable grant over itself. Both ways to it are
     /// walked without links: from the grant, and from the new root.
     fn over_itself(
-        &self,
+        &mut self,
         index: usize,
         below: &str,
         at: &[u8],
@@ -281,7 +294,7 @@ impl<'a> Builder<'a> {
         self.bind(&inside, at, attributes)
     }
 
-    fn bind(&self, what: &OwnedFd, at: &[u8], attributes: u64) -> Result<(), StepError> {
+    fn bind(&mut self, what: &OwnedFd, at: &[u8], attributes: u64) -> Result<(), StepError> {
         let kind = FileType::from_raw_mode(fstat(what)?.st_mode);
         let tree = mounts::copy(what, attributes)?;
         let point = if kind == FileType::Directory {
@@ -289,7 +302,7 @@ impl<'a> Builder<'a> {
         } else {
             Point::File
         };
-        Ok(mounts::attach(&tree, &self.place(at, point)?)?)
+        self.attach(&tree, at, point)
     }
 
     fn remember(&mut self, at: &[u8], links: Links) -> Result<(), StepError> {
@@ -298,8 +311,20 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// Puts a mount in its place, on which paths lead elsewhere from then on.
+    fn attach(&mut self, tree: &OwnedFd, at: &[u8], point: Point) -> Result<(), StepError> {
+        let place = self.place(at, point)?;
+        mounts::attach(tree, &place)?;
+        let below = |path: &[u8]| {
+            path.strip_prefix(at)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        self.known.retain(|(path, _)| !below(path));
+        Ok(())
+    }
+
     /// The folder in which a new name is made, and the name.
-    fn parent<'p>(&self, at: &'p [u8]) -> Result<(OwnedFd, &'p [u8]), StepError> {
+    fn parent<'p>(&mut self, at: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8]), StepError> {
         let cut = at
             .iter()
             .rposition(|byte| *byte == b'/')
@@ -327,19 +352,31 @@ impl<'a> Builder<'a> {
     /// Opens a mount point, and makes what of it does not exist. Only the box's
     /// own mounts are written to: never a granted folder, nor through a link
     /// that lies in one.
-    fn place(&self, at: &[u8], point: Point) -> Result<OwnedFd, StepError> {
-        let mut here = self.find(b"/")?;
-        let mut walked = Vec::with_capacity(at.len());
-        let parts: Vec<&[u8]> = at
+    fn place(&mut self, at: &[u8], point: Point) -> Result<Rc<OwnedFd>, StepError> {
+        let (mut walked, mut here) = match self.nearest(at) {
+            Some((path, folder)) => (path.clone(), Rc::clone(folder)),
+            None => (Vec::with_capacity(at.len()), Rc::new(self.find(b"/")?)),
+        };
+        let rest = at.get(walked.len()..).unwrap_or_default();
+        let mut parts = rest
             .split(|byte| *byte == b'/')
-            .filter(|p| !p.is_empty())
-            .collect();
-        for (number, part) in parts.iter().enumerate() {
+            .filter(|part| !part.is_empty())
+            .peekable();
+        while let Some(part) = parts.next() {
             walked.push(b'/');
             walked.extend_from_slice(part);
-            let last = number + 1 == parts.len();
-            here = match self.find(&walked) {
-                Ok(next) => self.through_link(next, &walked)?,
+            let point = if parts.peek().is_none() {
+                point
+            } else {
+                Point::Dir
+            };
+            let mut linked = false;
+            here = Rc::new(match self.find(&walked) {
+                Ok(next) if is_link(&next)? => {
+                    linked = true;
+                    self.through_link(&next, &walked)?
+                }
+                Ok(next) => next,
                 Err(StepError::Kernel(Errno::NOENT)) => {
                     if self.links(&here)?.is_none() {
                         return Err(StepError::Refused(
@@ -347,20 +384,38 @@ impl<'a> Builder<'a> {
                              made there",
                         ));
                     }
-                    make(&here, part, if last { point } else { Point::Dir })?
+                    make(&here, part, point)?
                 }
                 Err(error) => return Err(error),
-            };
+            });
+            if !linked && point == Point::Dir {
+                self.know(&walked, &here)?;
+            }
         }
         Ok(here)
     }
 
-    /// Follows a link that was planned; refuses any other.
-    fn through_link(&self, found: OwnedFd, path: &[u8]) -> Result<OwnedFd, StepError> {
-        if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::Symlink {
-            return Ok(found);
+    /// The innermost known folder on the way to a path.
+    fn nearest(&self, at: &[u8]) -> Option<&(Vec<u8>, Rc<OwnedFd>)> {
+        let leads = |path: &[u8]| {
+            at.strip_prefix(path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        let known = self.known.iter().filter(|(path, _)| leads(path));
+        known.max_by_key(|(path, _)| path.len())
+    }
+
+    /// Remembers a folder that no one else can move or replace.
+    fn know(&mut self, at: &[u8], folder: &Rc<OwnedFd>) -> Result<(), StepError> {
+        if self.links(folder)? == Some(Links::Followed) {
+            self.known.push((at.to_vec(), Rc::clone(folder)));
         }
-        if self.links(&found)? != Some(Links::Followed) {
+        Ok(())
+    }
+
+    /// Follows a link that was planned; refuses any other.
+    fn through_link(&self, found: &OwnedFd, path: &[u8]) -> Result<OwnedFd, StepError> {
+        if self.links(found)? != Some(Links::Followed) {
             return Err(StepError::Refused("a symbolic link lies on the way to it"));
         }
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -386,6 +441,34 @@ impl<'a> Builder<'a> {
     }
 }
 
+fn is_link(file: &OwnedFd) -> Result<bool, StepError> {
+    Ok(FileType::from_raw_mode(fstat(file)?.st_mode) == FileType::Symlink)
+}
+
+/// A terminal of the box whose root that is: its master and its other end.
+pub(crate) fn new_terminal(
+    root: &OwnedFd,
+    rows: u16,
+    cols: u16,
+) -> Result<(OwnedFd, OwnedFd), StepError> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let master = openat2(root, c"/dev/pts/ptmx", flags, Mode::empty(), within)?;
+    rustix::pty::unlockpt(&master)?;
+    let own = rustix::pty::ioctl_tiocgptpeer(
+        &master,
+        OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+    )?;
+    let size = rustix::termios::Winsize {
+        ws_row: rows,
+        ws_col: cols,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&master, size)?;
+    Ok((master, own))
+}
+
 /// Nothing that the host mounts later appears in the box.
 fn private_mounts() -> Result<(), StepError> {
     let change = MountChange {
@@ -406,6 +489,11 @@ fn make(folder: &OwnedFd, name: &[u8], point: Point) -> Result<OwnedFd, StepErro
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(folder, name, flags, Mode::empty())?)
+}
+
+fn open_folder(at: &OwnedFd) -> Result<OwnedFd, StepError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(at, c".", flags, Mode::empty())?)
 }
 
 /// Opens a path of the host.

@@ -5,9 +5,9 @@ use std::ffi::{CStr, CString};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 
-use bailey_fence_plan::channel::BoxSpec;
 use nix::errno::Errno;
 use nix::unistd::execve;
+use rustix::process::Signal;
 
 use crate::sys;
 
@@ -26,14 +26,23 @@ pub(crate) enum Streams {
     Terminal(OwnedFd),
 }
 
+/// What is executed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program<'a> {
+    pub(crate) command: &'a [Vec<u8>],
+    pub(crate) env: &'a [(Vec<u8>, Vec<u8>)],
+    /// Whether it ends with the process that starts it, which is not pid 1.
+    pub(crate) tied: bool,
+}
+
 /// Becomes the command; `failed` closes when it has. Does not return.
-pub(crate) fn run(spec: &BoxSpec, streams: Streams, failed: &OwnedFd) -> ! {
-    if prepare(streams).is_err() {
+pub(crate) fn run(program: Program<'_>, streams: Streams, failed: &OwnedFd) -> ! {
+    if prepare(streams, program.tied).is_err() {
         let _ = rustix::io::write(failed, &[NOT_EXECUTABLE]);
         sys::exit_now(NOT_EXECUTABLE)
     }
-    let Err(errno) = execute(spec);
-    let name = spec
+    let Err(errno) = execute(program);
+    let name = program
         .command
         .first()
         .map(|name| name.escape_ascii().to_string());
@@ -55,7 +64,10 @@ pub(crate) fn run(spec: &BoxSpec, streams: Streams, failed: &OwnedFd) -> ! {
 
 /// A session and a process group of its own, the streams, nothing else open,
 /// signals as a program expects them.
-fn prepare(streams: Streams) -> Result<(), std::io::Error> {
+fn prepare(streams: Streams, tied: bool) -> Result<(), std::io::Error> {
+    if tied {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    }
     rustix::process::setsid()?;
     match &streams {
         Streams::Pipes([input, output, error]) => {
@@ -75,28 +87,28 @@ fn prepare(streams: Streams) -> Result<(), std::io::Error> {
 }
 
 /// Tries every place of the `PATH`, as execvp(3) does.
-fn execute(spec: &BoxSpec) -> Result<Infallible, Errno> {
+fn execute(program: Program<'_>) -> Result<Infallible, Errno> {
     let words = |words: &[Vec<u8>]| -> Result<Vec<CString>, Errno> {
         words
             .iter()
             .map(|word| CString::new(word.as_slice()).map_err(|_| Errno::EINVAL))
             .collect()
     };
-    let arguments = words(&spec.command)?;
-    let pairs: Vec<Vec<u8>> = spec
+    let arguments = words(program.command)?;
+    let pairs: Vec<Vec<u8>> = program
         .env
         .iter()
         .map(|(name, value)| [name.as_slice(), b"=", value].concat())
         .collect();
     let environment = words(&pairs)?;
-    let Some(name) = spec.command.first() else {
+    let Some(name) = program.command.first() else {
         return Err(Errno::ENOENT);
     };
     if name.contains(&b'/') {
         let path = CString::new(name.as_slice()).map_err(|_| Errno::EINVAL)?;
         return execute_at(&path, &arguments, &environment);
     }
-    let path = spec
+    let path = program
         .env
         .iter()
         .find(|(key, _)| key == b"PATH")

@@ -1,7 +1,10 @@
 //! A file or folder of the host that came as a descriptor, held until it is
 //! mounted.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::fs::{openat2, readlinkat, statx};
@@ -32,6 +35,11 @@ impl Held {
         let path = readlinkat(CWD, link, Vec::new())?.into_bytes();
         let identity = identity(&fd)?;
         Ok(Self { fd, path, identity })
+    }
+
+    /// Where it is on the host.
+    pub(crate) fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
     }
 
     /// Opens the same file in the mount namespace of the caller.

@@ -5,17 +5,23 @@ use std::os::unix::net::UnixStream;
 
 use bailey_channel::Channel;
 use bailey_fence_plan::SetupOp;
-use bailey_fence_plan::channel::{BoxSpec, SetupError, Stdio};
-use caps::CapSet;
+use bailey_fence_plan::channel::{BoxSpec, Layer, SetupError, Stdio};
+use bailey_model::{Axis, Fact};
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+use rustix::mount::MountAttrFlags;
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::builder::Builder;
-use crate::command::{self, Streams};
+use crate::command::{self, Program, Streams};
+use crate::confine::{self, Confinement};
 use crate::host::Held;
+use crate::limits::{Bounds, UserCounts};
+use crate::mounts;
+use crate::probe::{self, Bait, Targets};
 use crate::step::StepError;
-use crate::{seccomp, sys};
+use crate::sys::{self, Arrived};
+use crate::{display, gpu};
 
 /// What pid 1 says while it makes the box.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,9 +30,22 @@ pub(crate) enum FromInit {
     Tun,
     /// One descriptor: the terminal's master.
     Pty,
-    /// One descriptor: the root of the box's /proc. Waits for [`Go`].
-    Ready,
-    /// The box cannot be made.
+    /// Descriptors: the box's namespaces.
+    Namespaces,
+    /// One descriptor: the folder of the display's picture.
+    Display,
+    /// One descriptor: the pidfd of the process that speaks, which another one
+    /// made than the launcher.
+    First,
+    /// What was tried inside; one descriptor: the root of the box's /proc, where
+    /// it has one of its own. Waits for [`Go`].
+    Ready(Vec<(Axis, Fact)>),
+    /// One descriptor: the pidfd of the process that is in the box now, and
+    /// which speaks from here on. Only of a further command.
+    Inside,
+    /// It is confined. Waits for [`Go`]. Only of a further command.
+    Joined,
+    /// The box cannot be made, or joined.
     Failed(SetupError),
 }
 
@@ -39,6 +58,7 @@ pub(crate) type Status = [u8; 2];
 pub(crate) const RUNNING: u8 = b'R';
 pub(crate) const EXITED: u8 = b'E';
 pub(crate) const SIGNALLED: u8 = b'S';
+pub(crate) const DISPLAY_ENDED: u8 = b'D';
 
 /// What the child takes with it.
 #[derive(Debug)]
@@ -48,57 +68,111 @@ pub(crate) struct Init {
     pub(crate) own: Held,
     pub(crate) grants: Vec<Held>,
     pub(crate) streams: Option<Streams>,
-    /// To the launcher, until the command starts.
-    pub(crate) up: UnixStream,
-    /// To the launcher, until the end.
-    pub(crate) status: OwnedFd,
+    pub(crate) targets: Targets,
+    /// What the box should not reach, until it is measured. The launcher's.
+    pub(crate) bait: Bait,
+    pub(crate) bounds: Bounds,
+    pub(crate) of_user: UserCounts,
+    pub(crate) confinement: Confinement,
+    /// The folder of the box's cgroup.
+    pub(crate) cgroup: Option<OwnedFd>,
 }
 
 impl Init {
-    /// Makes the box and runs the command in it. Does not return.
-    pub(crate) fn run(self) -> ! {
+    /// Makes the box and runs the command in it; `up` leads to the launcher until
+    /// the command starts, `status` until the end. Does not return.
+    pub(crate) fn run(self, up: UnixStream, status: OwnedFd) -> ! {
         let Self {
             spec,
             ops,
             own,
             grants,
             streams,
+            targets,
+            bounds,
+            of_user,
+            confinement,
+            cgroup,
+            bait,
+        } = self;
+        drop((cgroup, bait));
+        let mut up = Channel::new(up);
+        let built = enter(&spec, &mut up)
+            .and_then(|()| build(&ops, own, grants, &mut up))
+            .and_then(|built| {
+                if let Some(processes) = &built.processes {
+                    bounds.set_counts(processes, of_user)?;
+                }
+                Ok(built)
+            });
+        let broken = spec.broken;
+        let ready = Ready {
+            spec,
+            targets,
+            bounds,
+            confinement,
+            streams,
             up,
             status,
-        } = self;
-        let mut up = Channel::new(up);
-        let made = make(&spec, &ops, own, grants, &mut up);
-        let terminal = match made {
-            Ok(made) => made,
-            Err(error) => {
-                // If the launcher is gone, there is nobody to tell.
-                let _ = up.send(&FromInit::Failed(error), &[]);
-                sys::exit_now(1)
-            }
+            tied: broken == Some(Layer::Processes),
         };
-        let streams = match (spec.stdio, terminal, streams) {
-            (Stdio::Pty { .. }, Some(terminal), _) => Streams::Terminal(terminal),
-            (Stdio::Pipes, _, Some(streams)) => streams,
-            _ => give_up(up, &StepError::Refused("it has no streams")),
-        };
-        // A launcher that is gone, or says anything else: nothing runs.
-        if up.receive::<Go>().is_err() {
-            sys::exit_now(1)
+        match built {
+            Ok(built) => ready.run(built),
+            Err(error) => ready.give_up(error),
         }
-        start(&spec, streams, up, &status)
     }
 }
 
-fn make(
-    spec: &BoxSpec,
+/// What was built, for the command.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) terminal: Option<OwnedFd>,
+    /// The root of a /proc of the box's own, where it has one.
+    pub(crate) processes: Option<OwnedFd>,
+}
+
+/// Takes its place in the new namespaces.
+fn enter(spec: &BoxSpec, up: &mut Channel) -> Result<(), SetupError> {
+    leave_streams().map_err(|error| error.at("leave the node's streams", None))?;
+    own_ids(spec)?;
+    tie_to_launcher(up).map_err(|error| error.at("tie the box to its launcher", None))?;
+    if spec.weaker {
+        // What would be found only after the gate had its TUN, from where there
+        // is no other way to make the box.
+        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID;
+        let tried = mounts::new_filesystem("proc", &[], flags);
+        tried.map_err(|error| error.at("mount a fresh", Some(b"/proc")))?;
+    }
+    sys::own_cgroup_root()
+        .map_err(|error| StepError::from(error).at("make the namespace of cgroups", None))?;
+    lend_namespaces(spec, up).map_err(|error| error.at("hold the namespaces", None))
+}
+
+/// The namespaces of a box, in the order in which they are joined.
+const NAMESPACES: &[&str] = &["user", "mnt", "pid", "ipc", "uts", "cgroup", "net"];
+
+/// Gives away this process's namespaces, all that are the box's own. Only it can
+/// open them: it is not dumpable.
+fn lend_namespaces(spec: &BoxSpec, up: &mut Channel) -> Result<(), StepError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let shared = |name: &str| name == "net" && spec.tier.shares_network();
+    let held = NAMESPACES
+        .iter()
+        .filter(|name| !shared(name))
+        .map(|name| openat(CWD, format!("/proc/self/ns/{name}"), flags, Mode::empty()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let held: Vec<_> = held.iter().map(AsFd::as_fd).collect();
+    up.send(&FromInit::Namespaces, &held)
+        .map_err(|_| StepError::Refused("the launcher is gone"))
+}
+
+/// Builds what the box sees, by the planned operations, and goes there.
+fn build(
     ops: &[SetupOp],
     own: Held,
     grants: Vec<Held>,
     up: &mut Channel,
-) -> Result<Option<OwnedFd>, SetupError> {
-    leave_streams().map_err(|error| error.at("leave the node's streams", None))?;
-    own_ids(spec)?;
-    tie_to_launcher(up).map_err(|error| error.at("tie the box to its launcher", None))?;
+) -> Result<Built, SetupError> {
     let mut builder = Builder::new(own, grants, up);
     for op in ops {
         builder
@@ -110,17 +184,87 @@ fn make(
         processes,
         ..
     } = builder;
-    confine()?;
-    let failed = |error: StepError| error.at("say that the box is made", None);
-    let processes = processes.ok_or_else(|| failed(StepError::Refused("it has no /proc")))?;
-    let told = up.send(&FromInit::Ready, &[processes.as_fd()]);
-    told.map_err(|_| failed(StepError::Refused("the launcher is gone")))?;
-    Ok(terminal)
+    let without = || StepError::Refused("it has no /proc").at("say that the box is made", None);
+    Ok(Built {
+        terminal,
+        processes: Some(processes.ok_or_else(without)?),
+    })
+}
+
+/// A process in a place that is made for it, which confines itself and starts
+/// the command.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) spec: BoxSpec,
+    pub(crate) targets: Targets,
+    pub(crate) bounds: Bounds,
+    pub(crate) confinement: Confinement,
+    pub(crate) streams: Option<Streams>,
+    pub(crate) up: Channel,
+    pub(crate) status: OwnedFd,
+    /// Whether the command must be ended with this process by a signal, because
+    /// no namespace does it.
+    pub(crate) tied: bool,
+}
+
+impl Ready {
+    /// Confines itself, measures, waits for the word, starts the command.
+    pub(crate) fn run(mut self, built: Built) -> ! {
+        let confined = self
+            .bounds
+            .set_process_limits()
+            .and_then(|()| confine::confine(self.confinement));
+        if let Err(error) = confined {
+            self.give_up(error)
+        }
+        let mut facts = probe::measure(&self.spec, &self.targets);
+        facts.extend(gpu::measure(&self.spec));
+        let display = match self.display() {
+            Ok(display) => display,
+            Err(error) => self.give_up(error),
+        };
+        let given: Vec<_> = built.processes.iter().map(AsFd::as_fd).collect();
+        let told = self.up.send(&FromInit::Ready(facts), &given);
+        // A launcher that is gone, or says anything else: nothing runs.
+        if told.is_err() || self.up.receive::<Go>().is_err() {
+            sys::exit_now(1)
+        }
+        let streams = match (self.spec.stdio, built.terminal, self.streams) {
+            (Stdio::Pty { .. }, Some(terminal), _) => Streams::Terminal(terminal),
+            (Stdio::Pipes, _, Some(streams)) => streams,
+            _ => give_up(self.up, &StepError::Refused("it has no streams")),
+        };
+        drop(built.processes);
+        let program = Program {
+            command: &self.spec.command,
+            env: &self.spec.env,
+            tied: self.tied,
+        };
+        let command = start(program, streams, self.up, &self.status);
+        serve(command, display, &self.status)
+    }
+
+    /// Starts its display, if it has one.
+    fn display(&mut self) -> Result<Option<Pid>, SetupError> {
+        let Some(size) = self.spec.display else {
+            return Ok(None);
+        };
+        let display = display::start(size)?;
+        // If the launcher is gone, there is nobody to go on for.
+        let _ = self.up.send(&FromInit::Display, &[display.folder.as_fd()]);
+        Ok(Some(display.pid))
+    }
+
+    pub(crate) fn give_up(mut self, error: SetupError) -> ! {
+        // If the launcher is gone, there is nobody to tell.
+        let _ = self.up.send(&FromInit::Failed(error), &[]);
+        sys::exit_now(1)
+    }
 }
 
 /// Descriptors 0 to 2 were the node's: nothing is written to them by accident,
 /// and none of them is the next thing that is opened.
-fn leave_streams() -> Result<(), StepError> {
+pub(crate) fn leave_streams() -> Result<(), StepError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let null = openat(CWD, c"/dev/null", flags, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
@@ -158,9 +302,9 @@ fn own_ids(spec: &BoxSpec) -> Result<(), SetupError> {
     dumpable(DumpableBehavior::NotDumpable)
 }
 
-/// The box ends with its launcher. A launcher that ended before this took hold
+/// This process ends with its launcher. A launcher that ended before this took hold
 /// shows in the socket.
-fn tie_to_launcher(up: &Channel) -> Result<(), StepError> {
+pub(crate) fn tie_to_launcher(up: &Channel) -> Result<(), StepError> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if sys::hung_up(up) {
         return Err(StepError::Refused("the launcher is gone"));
@@ -170,36 +314,15 @@ fn tie_to_launcher(up: &Channel) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Gives up every capability for good, then what the filter refuses.
-fn confine() -> Result<(), SetupError> {
-    let step = "give up every privilege";
-    for set in [
-        CapSet::Bounding,
-        CapSet::Ambient,
-        CapSet::Inheritable,
-        CapSet::Effective,
-        CapSet::Permitted,
-    ] {
-        caps::clear(None, set).map_err(|error| SetupError {
-            step: step.into(),
-            path: None,
-            reason: error.to_string(),
-            errno: 0,
-        })?;
-    }
-    rustix::thread::set_no_new_privs(true)
-        .map_err(|errno| StepError::from(errno).at(step, None))?;
-    seccomp::load().map_err(|error| StepError::from(error).at("load the system call filter", None))
-}
-
 /// Nothing ran, and says why.
 fn give_up(mut up: Channel, error: &StepError) -> ! {
     let _ = up.send(&FromInit::Failed(error.at("start the command", None)), &[]);
     sys::exit_now(1)
 }
 
-/// Starts the command, then serves as pid 1. Keeps only the status pipe.
-fn start(spec: &BoxSpec, streams: Streams, up: Channel, status: &OwnedFd) -> ! {
+/// Starts the command. Keeps of what is open only the status pipe, and what the
+/// caller holds.
+pub(crate) fn start(program: Program<'_>, streams: Streams, up: Channel, status: &OwnedFd) -> Pid {
     let (failed_read, failed_write) =
         match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
             Ok(pipe) => pipe,
@@ -207,7 +330,7 @@ fn start(spec: &BoxSpec, streams: Streams, up: Channel, status: &OwnedFd) -> ! {
         };
     let command = match sys::fork() {
         Ok(Some(command)) => command,
-        Ok(None) => command::run(spec, streams, &failed_write),
+        Ok(None) => command::run(program, streams, &failed_write),
         Err(error) => give_up(up, &error.into()),
     };
     drop((failed_write, streams, up));
@@ -226,37 +349,49 @@ fn start(spec: &BoxSpec, streams: Streams, up: Channel, status: &OwnedFd) -> ! {
     if executed {
         report(status, [RUNNING, 0]);
     }
-    serve(command, status)
+    command
 }
 
-/// Reaps whatever ends, forwards what comes from outside, ends with the command.
-fn serve(command: Pid, status: &OwnedFd) -> ! {
+/// Serves as pid 1.
+fn serve(command: Pid, display: Option<Pid>, status: &OwnedFd) -> ! {
     loop {
-        let Ok(arrived) = sys::wait_signal() else {
-            continue;
-        };
-        if arrived.signal != libc::SIGCHLD {
-            if let Some(signal) = Signal::from_named_raw(arrived.signal)
-                && arrived.from_outside
-            {
-                // The group may be gone already, which its reaping will tell.
-                let _ = rustix::process::kill_process_group(command, signal);
-            }
-            continue;
+        if let Ok(arrived) = sys::wait_signal() {
+            attend(arrived, command, display, status);
         }
-        while let Ok(Some((pid, how))) = rustix::process::wait(WaitOptions::NOHANG) {
-            if pid != command {
-                continue;
-            }
-            let value = |raw: Option<i32>| raw.and_then(|raw| u8::try_from(raw).ok());
-            if let Some(code) = value(how.exit_status()) {
-                report(status, [EXITED, code]);
-            } else if let Some(signal) = value(how.terminating_signal()) {
-                report(status, [SIGNALLED, signal]);
-            }
+    }
+}
+
+/// Reaps whatever has ended, forwards what comes from outside, says that the
+/// display ended, ends with the command.
+pub(crate) fn attend(arrived: Arrived, command: Pid, display: Option<Pid>, status: &OwnedFd) {
+    if arrived.signal != libc::SIGCHLD {
+        if let Some(signal) = Signal::from_named_raw(arrived.signal)
+            && arrived.from_outside
+        {
+            // The group may be gone already, which its reaping will tell.
+            let _ = rustix::process::kill_process_group(command, signal);
+        }
+        return;
+    }
+    while let Ok(Some((pid, how))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if Some(pid) == display {
+            report(status, [DISPLAY_ENDED, 0]);
+        }
+        if pid == command {
+            tell_end(how, status);
             // With pid 1 the kernel ends every process that is left.
             sys::exit_now(0)
         }
+    }
+}
+
+/// Says how the command ended.
+pub(crate) fn tell_end(how: WaitStatus, status: &OwnedFd) {
+    let value = |raw: Option<i32>| raw.and_then(|raw| u8::try_from(raw).ok());
+    if let Some(code) = value(how.exit_status()) {
+        report(status, [EXITED, code]);
+    } else if let Some(signal) = value(how.terminating_signal()) {
+        report(status, [SIGNALLED, signal]);
     }
 }
 

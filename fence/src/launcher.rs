@@ -2,26 +2,36 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use bailey_channel::{Channel, ChannelError, Message};
-use bailey_fence_plan::SetupOp;
-use bailey_fence_plan::channel::{BoxSpec, FromFence, SetupError, Stdio, ToFence};
-use bailey_fence_plan::plan;
-use bailey_model::ChildExit;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use bailey_fence_plan::channel::{BoxSpec, FromFence, JoinSpec, Layer, SetupError, Stdio, ToFence};
+use bailey_fence_plan::fallback::MAKE_NAMESPACES;
+use bailey_fence_plan::{HostFacts, PlanError, SetupOp, check_joiner, namespaces, plan};
+use bailey_model::{Method, Tier};
+use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+use rustix::process::DumpableBehavior;
 
 use crate::command::Streams;
-use crate::facts;
+use crate::confine::Confinement;
+use crate::facts::{self, Machine};
+use crate::fallback::{self, Choice, Ends, Other};
 use crate::host::Held;
-use crate::init::{EXITED, FromInit, Go, Init, RUNNING, SIGNALLED, Status};
+use crate::init::Init;
+use crate::join::{self, Joiner};
+use crate::keeper::{Keeper, Kept};
+use crate::landlock::{self, Scopes};
+use crate::limits::{self, Bounds};
+use crate::probe;
 use crate::step::StepError;
-use crate::sys::{self, Cloned};
+use crate::sys;
+
+/// What a box sees as the command line of its pid 1.
+const OWN_NAME: &str = "bailey-fence";
+const OWN_NAME_C: &CStr = c"bailey-fence";
 
 /// Why a launcher ended without a last word to the node.
 #[derive(Debug, thiserror::Error)]
@@ -43,43 +53,53 @@ impl From<Errno> for LaunchError {
     }
 }
 
-/// Serves one box: from the specification on descriptor 0 to its end.
+/// Serves one box, or one further command in a box: from the specification on
+/// descriptor 0 to its end.
 ///
 /// # Errors
 /// When the node is gone or the system fails; the box has ended then.
 pub fn launch() -> Result<(), LaunchError> {
-    without_environment()?;
+    without_name_and_environment()?;
     // Whatever was inherited beside the three streams is none of a box's.
     sys::close_range(3, u32::MAX)?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    sys::limit_core()?;
+    limits::limit_core()?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    // A launcher may be started before there is a box to make: what does not
+    // depend on the box is looked at now.
+    let machine = Machine::look();
     // The terminal of the node sends its signals to the node alone. Where this
     // process leads a group already, it is not in the node's.
     let _ = rustix::process::setsid();
     let mut node = Channel::new(UnixStream::from(sys::take_channel()));
-    let Message {
-        value: ToFence::Start(spec),
-        fds,
-    } = node.receive()?
-    else {
-        return Err(LaunchError::OutOfOrder);
+    let Message { value, fds } = node.receive()?;
+    let failed = match value {
+        ToFence::Start(spec) => match prepare(machine, *spec, fds) {
+            Ok(prepared) => return keep(node, prepared),
+            Err(error) => error,
+        },
+        ToFence::Join(spec) => match prepare_joiner(machine, *spec, fds) {
+            Ok(prepared) => return keep_joiner(node, prepared),
+            Err(error) => error,
+        },
+        ToFence::Go | ToFence::Signal(_) | ToFence::Kill => return Err(LaunchError::OutOfOrder),
     };
-    match prepare(*spec, fds) {
-        Ok((init, up, status)) => keep(node, init, up, status),
-        Err(error) => Ok(node.send(&FromFence::Failed(error), &[])?),
-    }
+    Ok(node.send(&FromFence::Failed(failed), &[])?)
 }
 
-/// The child keeps this program's memory, environment included: the program
-/// starts again without one.
-fn without_environment() -> Result<(), LaunchError> {
-    if std::env::vars_os().next().is_none() {
+/// The child keeps this program's memory, with what a box may read of it: its
+/// arguments and, until it is not dumpable, its environment. Without the latter,
+/// and by a name that is no path of the host, the program starts again.
+fn without_name_and_environment() -> Result<(), LaunchError> {
+    let mut arguments = std::env::args_os();
+    let named = arguments.next().is_some_and(|name| name == OWN_NAME);
+    if named && arguments.next().is_none() && std::env::vars_os().next().is_none() {
+        rustix::thread::set_name(OWN_NAME_C)?;
         return Ok(());
     }
     let none: [CString; 0] = [];
     let failed: Result<Infallible, _> =
-        nix::unistd::execve(c"/proc/self/exe", &[c"bailey-fence"], &none);
+        nix::unistd::execve(c"/proc/self/exe", &[OWN_NAME_C], &none);
     match failed {
         Err(errno) => Err(std::io::Error::from(errno).into()),
     }
@@ -87,10 +107,12 @@ fn without_environment() -> Result<(), LaunchError> {
 
 /// Everything that can be decided before anything is made.
 fn prepare(
+    machine: Machine,
     spec: BoxSpec,
     mut fds: VecDeque<OwnedFd>,
-) -> Result<(Init, UnixStream, OwnedFd), SetupError> {
+) -> Result<Prepared, SetupError> {
     let check = |error: StepError| error.at("check what was asked", None);
+    may_be_broken(spec.broken, cfg!(debug_assertions)).map_err(check)?;
     let missing = || check(StepError::Refused("a descriptor is missing"));
     let mine = (
         rustix::process::geteuid().as_raw(),
@@ -101,12 +123,11 @@ fn prepare(
             "the launcher runs as another user than the box",
         )));
     }
-    let streams = match spec.stdio {
-        Stdio::Pty { .. } => None,
-        Stdio::Pipes => {
-            let mut next = || fds.pop_front().ok_or_else(missing);
-            Some(Streams::Pipes([next()?, next()?, next()?]))
-        }
+    let streams = streams(spec.stdio, &mut fds).ok_or_else(missing)?;
+    let cgroup = if spec.cgroup {
+        Some(fds.pop_front().ok_or_else(missing)?)
+    } else {
+        None
     };
     let hold = |fd| Held::new(fd).map_err(|error| error.at("look at what was granted", None));
     let own = hold(fds.pop_front().ok_or_else(missing)?)?;
@@ -114,61 +135,196 @@ fn prepare(
     if grants.len() != spec.grants.len() {
         return Err(missing());
     }
-    let seen = facts::gather(&spec, &grants);
+    let scopes = scopes(machine, &spec)?;
+    let seen = facts::gather(machine, &spec, &grants);
     let seen = seen.map_err(|error| error.at("look at the host", None))?;
-    let ops: Vec<SetupOp> = plan(&spec, &seen).map_err(|error| SetupError {
-        step: "check what was asked".into(),
-        path: None,
-        reason: error.to_string(),
-        errno: 0,
-    })?;
-    let system = |error: std::io::Error| StepError::from(error).at("open a pipe", None);
-    let (up, up_inside) = UnixStream::pair().map_err(system)?;
-    let (status, status_inside) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|errno| system(errno.into()))?;
+    let ops: Vec<SetupOp> = plan(&spec, &seen).map_err(|error| refused(&error))?;
+    let held = cgroup.as_ref().map(OwnedFd::try_clone).transpose();
+    let held = held.map_err(no_pipe)?;
+    let (targets, bait) = probe::lay(&spec, own.path(), held);
     let init = Init {
+        bounds: Bounds {
+            tier: spec.tier,
+            class: spec.class,
+            limits: spec.limits,
+            cgroup: spec.cgroup,
+            broken: spec.broken,
+        },
+        of_user: machine.of_user,
+        confinement: Confinement {
+            tier: spec.tier,
+            class: spec.class,
+            scopes,
+            alone: false,
+            broken: spec.broken,
+        },
         spec,
         ops,
         own,
         grants,
         streams,
-        up: up_inside,
-        status: status_inside,
+        targets,
+        bait,
+        cgroup,
     };
-    Ok((init, up, status))
+    Ok(Prepared {
+        init,
+        seen,
+        landlock: machine.landlock,
+    })
 }
 
-/// Makes the child and keeps the box until it has ended.
-fn keep(mut node: Channel, init: Init, up: UnixStream, status: OwnedFd) -> Result<(), LaunchError> {
-    let child = match sys::clone_into_namespaces() {
-        Ok(Some(child)) => child,
-        Ok(None) => {
-            // The launcher's side of everything is not the box's. The channel
-            // is descriptor 0, which the child puts something else on.
-            std::mem::forget(node);
-            drop((up, status));
-            init.run()
-        }
-        Err(error) => return Ok(node.send(&FromFence::Failed(no_namespaces(error)), &[])?),
-    };
-    drop(init);
-    let mut keeper = Keeper {
-        node,
-        child,
-        up: Some(Channel::new(up)),
-        status: Some(status),
-        ready: false,
-        started: false,
-        failed: None,
-        end: None,
-    };
-    let served = keeper.serve();
-    if served.is_err() {
-        // Nobody is left to ask: the box ends, and is seen to end.
-        keeper.kill()?;
-        keeper.wait()?;
+/// Only tests leave a layer out, and only in a build that is none for people.
+fn may_be_broken(broken: Option<Layer>, assertions: bool) -> Result<(), StepError> {
+    if broken.is_some() && !assertions {
+        return Err(StepError::Refused(
+            "no layer is left out in a build without assertions",
+        ));
     }
-    served
+    Ok(())
+}
+
+fn refused(error: &PlanError) -> SetupError {
+    SetupError {
+        step: "check what was asked".into(),
+        path: None,
+        reason: error.to_string(),
+        errno: 0,
+    }
+}
+
+/// What the command's streams are to be; a terminal is made later.
+fn streams(stdio: Stdio, fds: &mut VecDeque<OwnedFd>) -> Option<Option<Streams>> {
+    Some(match stdio {
+        Stdio::Pty { .. } => None,
+        Stdio::Pipes => {
+            let mut next = || fds.pop_front();
+            Some(Streams::Pipes([next()?, next()?, next()?]))
+        }
+    })
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), SetupError> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| no_pipe(errno.into()))
+}
+
+fn no_pipe(error: std::io::Error) -> SetupError {
+    StepError::from(error).at("open a pipe", None)
+}
+
+/// A box that can be made.
+#[derive(Debug)]
+struct Prepared {
+    init: Init,
+    /// What the plan was made from.
+    seen: HostFacts,
+    landlock: Option<u32>,
+}
+
+/// What keeps the box from abstract sockets, where it shares the network.
+fn scopes(machine: Machine, spec: &BoxSpec) -> Result<Scopes, SetupError> {
+    let scopes = Scopes::of_box(spec.tier, machine.landlock);
+    if !spec.tier.shares_network() || scopes != Scopes::Nothing {
+        return Ok(scopes);
+    }
+    let step = "look for abstract sockets";
+    let sockets = std::fs::read("/proc/net/unix")
+        .map_err(|error| StepError::from(error).at(step, Some(b"/proc/net/unix")))?;
+    let sockets = String::from_utf8_lossy(&sockets);
+    match landlock::refusal(spec.tier, machine.landlock, &sockets) {
+        None => Ok(scopes),
+        Some(reason) => Err(SetupError {
+            step: step.into(),
+            path: None,
+            reason,
+            errno: 0,
+        }),
+    }
+}
+
+/// Makes the box by the first way that the machine lets it be made, and keeps it
+/// until it has ended.
+fn keep(mut node: Channel, prepared: Prepared) -> Result<(), LaunchError> {
+    let Prepared {
+        mut init,
+        seen,
+        landlock,
+    } = prepared;
+    let mut choice = Choice::new(&init, landlock);
+    loop {
+        let way = match choice.best() {
+            Ok(way) => way,
+            Err(why) => return Ok(node.send(&choice.refuse(why), &[])?),
+        };
+        if let Err(error) = at_tier(&mut init, way.tier, &seen) {
+            return Ok(node.send(&FromFence::Failed(error), &[])?);
+        }
+        let (back, made) = make(way.method, init, landlock, choice.lend);
+        let error = match made {
+            Ok(made) => {
+                let keeper = Keeper::new(node, made.child, made.up, made.status, landlock);
+                match keeper.making(back, way.method, made.said).keep()? {
+                    Kept::Over => return Ok(()),
+                    Kept::NotMade {
+                        node: back,
+                        init: asked,
+                        error,
+                    } => {
+                        node = back;
+                        init = *asked;
+                        error
+                    }
+                }
+            }
+            Err(error) => {
+                init = back;
+                error
+            }
+        };
+        if let Err(error) = choice.failed(way, error) {
+            return Ok(node.send(&FromFence::Failed(error), &[])?);
+        }
+    }
+}
+
+/// What is asked, with the operations of another tier.
+fn at_tier(init: &mut Init, tier: Tier, seen: &HostFacts) -> Result<(), SetupError> {
+    if init.spec.tier == tier {
+        return Ok(());
+    }
+    init.spec.tier = tier;
+    init.bounds.tier = tier;
+    init.confinement.tier = tier;
+    init.ops = plan(&init.spec, seen).map_err(|error| refused(&error))?;
+    Ok(())
+}
+
+/// Makes the child of one way.
+fn make(
+    method: Method,
+    init: Init,
+    landlock: Option<u32>,
+    lend: bool,
+) -> (Init, Result<Other, SetupError>) {
+    let ends = match Ends::open() {
+        Ok(ends) => ends,
+        Err(error) => return (init, Err(no_pipe(error))),
+    };
+    if method != Method::Namespaces {
+        return fallback::start(method, init, landlock, lend, ends);
+    }
+    let own = namespaces(&init.spec);
+    let within = init.cgroup.as_ref().map(AsFd::as_fd);
+    match sys::clone_into_namespaces(own, within) {
+        Ok(Some(child)) => (init, Ok(Other::new(child, None, ends))),
+        Ok(None) => {
+            // The launcher's side of everything is not the box's. The channel to
+            // the node is descriptor 0, which the child puts something else on.
+            let (inside, status) = ends.inside();
+            init.run(inside, status)
+        }
+        Err(error) => (init, Err(no_namespaces(error))),
+    }
 }
 
 fn no_namespaces(error: std::io::Error) -> SetupError {
@@ -180,221 +336,125 @@ fn no_namespaces(error: std::io::Error) -> SetupError {
         Some(Errno::NOSPC) => "there are as many user namespaces as the system allows",
         Some(Errno::INVAL) => "this kernel has no user namespaces",
         Some(Errno::NOSYS) => "this kernel, or the filter of a container, has no clone3",
-        _ => return StepError::from(error).at("make the namespaces", None),
+        _ => return StepError::from(error).at(MAKE_NAMESPACES, None),
     };
     let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    StepError::because(why)(errno).at("make the namespaces", None)
+    StepError::because(why)(errno).at(MAKE_NAMESPACES, None)
 }
 
-/// The launcher, once there is a child.
+/// Everything that can be decided before the box is joined.
+fn prepare_joiner(
+    machine: Machine,
+    spec: JoinSpec,
+    mut fds: VecDeque<OwnedFd>,
+) -> Result<PreparedJoiner, SetupError> {
+    let check = |error: StepError| error.at("check what was asked", None);
+    let missing = || check(StepError::Refused("a descriptor is missing"));
+    check_joiner(&spec).map_err(|error| refused(&error))?;
+    let streams = streams(spec.stdio, &mut fds).ok_or_else(missing)?;
+    let first = fds.pop_front().ok_or_else(missing)?;
+    let cgroup = if spec.cgroup {
+        Some(fds.pop_front().ok_or_else(missing)?)
+    } else {
+        None
+    };
+    let namespaces = Vec::from(fds);
+    if !join::are_namespaces(&namespaces, spec.tier.shares_network()) {
+        return Err(missing());
+    }
+    let (up, up_inside) = UnixStream::pair().map_err(no_pipe)?;
+    let (status, status_inside) = pipe()?;
+    let (order_inside, order) = pipe()?;
+    let joiner = Joiner {
+        bounds: Bounds {
+            tier: spec.tier,
+            class: spec.class,
+            limits: spec.limits,
+            cgroup: spec.cgroup,
+            broken: None,
+        },
+        confinement: Confinement {
+            tier: spec.tier,
+            class: spec.class,
+            scopes: Scopes::of_joiner(spec.tier, machine.landlock),
+            alone: false,
+            broken: None,
+        },
+        spec,
+        streams,
+        first,
+        namespaces,
+        up: up_inside,
+        status: status_inside,
+        order: order_inside,
+    };
+    Ok(PreparedJoiner {
+        joiner,
+        cgroup,
+        up,
+        status,
+        order,
+    })
+}
+
+/// A command that can join its box.
 #[derive(Debug)]
-struct Keeper {
-    node: Channel,
-    child: Cloned,
-    /// To pid 1, until the command starts.
-    up: Option<Channel>,
-    /// From pid 1; its bytes are not trusted.
-    status: Option<OwnedFd>,
-    ready: bool,
-    started: bool,
-    failed: Option<SetupError>,
-    end: Option<ChildExit>,
+struct PreparedJoiner {
+    joiner: Joiner,
+    cgroup: Option<OwnedFd>,
+    /// The launcher's ends.
+    up: UnixStream,
+    status: OwnedFd,
+    order: OwnedFd,
 }
 
-/// What a wait found.
-#[derive(Debug, Clone, Copy)]
-struct Found {
-    node: bool,
-    up: bool,
-    status: bool,
-    ended: bool,
+/// Makes the child that joins, and keeps the command until it has ended.
+fn keep_joiner(mut node: Channel, prepared: PreparedJoiner) -> Result<(), LaunchError> {
+    let PreparedJoiner {
+        joiner,
+        cgroup,
+        up,
+        status,
+        order,
+    } = prepared;
+    let within = cgroup.as_ref().map(AsFd::as_fd);
+    let child = match sys::clone_into_cgroup(within) {
+        Ok(Some(child)) => child,
+        Ok(None) => {
+            std::mem::forget(node);
+            drop((up, status, order, cgroup));
+            joiner.run()
+        }
+        Err(error) => {
+            let error = StepError::from(error).at("start a process for the box", None);
+            return Ok(node.send(&FromFence::Failed(error), &[])?);
+        }
+    };
+    drop((joiner, cgroup));
+    Keeper::new(node, child, up, status, None)
+        .ordering(order)
+        .keep()
+        .map(drop)
+        .map(drop)
 }
 
-impl Keeper {
-    fn serve(&mut self) -> Result<(), LaunchError> {
-        loop {
-            let found = self.poll()?;
-            // What pid 1 said goes before that it has ended.
-            if found.up {
-                self.hear_init()?;
-            }
-            if found.status {
-                self.hear_status()?;
-            }
-            if found.ended {
-                return self.finish();
-            }
-            if found.node {
-                let message = self.node.receive()?;
-                self.hear_node(message)?;
-                while let Some(message) = self.node.buffered()? {
-                    self.hear_node(message)?;
-                }
-            }
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn poll(&self) -> Result<Found, LaunchError> {
-        // A place that waits for nothing stands for what is closed.
-        let up = self
-            .up
-            .as_ref()
-            .map_or(self.child.pidfd.as_fd(), AsFd::as_fd);
-        let status = self
-            .status
-            .as_ref()
-            .map_or(self.child.pidfd.as_fd(), AsFd::as_fd);
-        let mut polled = [
-            PollFd::new(&self.node, PollFlags::IN),
-            PollFd::from_borrowed_fd(up, PollFlags::IN),
-            PollFd::from_borrowed_fd(status, PollFlags::IN),
-            PollFd::new(&self.child.pidfd, PollFlags::IN),
-        ];
-        loop {
-            match poll(&mut polled, None) {
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-                Ok(_) => break,
-            }
+    #[test]
+    fn a_build_for_people_leaves_no_layer_out() {
+        for layer in [
+            Layer::ReadOnly,
+            Layer::Processes,
+            Layer::Filter,
+            Layer::Capabilities,
+            Layer::Network,
+            Layer::Limits,
+        ] {
+            assert!(may_be_broken(Some(layer), false).is_err());
+            assert!(may_be_broken(Some(layer), true).is_ok());
         }
-        let [node, up, status, ended] = polled.map(|polled| !polled.revents().is_empty());
-        Ok(Found {
-            node,
-            up: up && self.up.is_some(),
-            status: status && self.status.is_some(),
-            ended,
-        })
-    }
-
-    fn hear_init(&mut self) -> Result<(), LaunchError> {
-        let Some(up) = self.up.as_mut() else {
-            return Ok(());
-        };
-        // Pid 1 closed it, or said what it cannot say: its end will tell.
-        let Ok(Message { value, fds }) = up.receive::<FromInit>() else {
-            self.up = None;
-            return Ok(());
-        };
-        let mut waiting = VecDeque::from([(value, fds)]);
-        while let Ok(Some(Message { value, fds })) = up.buffered() {
-            waiting.push_back((value, fds));
-        }
-        for (value, fds) in waiting {
-            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-            match value {
-                FromInit::Tun => self.node.send(&FromFence::Tun, &fds)?,
-                FromInit::Pty => self.node.send(&FromFence::Pty, &fds)?,
-                FromInit::Failed(error) => self.failed = Some(error),
-                FromInit::Ready => {
-                    self.ready = true;
-                    let pid = self.child.pid;
-                    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                    let seen = openat(CWD, format!("/proc/{pid}"), flags, Mode::empty())?;
-                    let mut given = vec![self.child.pidfd.as_fd(), seen.as_fd()];
-                    given.extend(fds);
-                    self.node.send(&FromFence::Made { pid }, &given)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn hear_status(&mut self) -> Result<(), LaunchError> {
-        let Some(status) = &self.status else {
-            return Ok(());
-        };
-        let mut record: Status = [0; 2];
-        let got = rustix::io::read(status, &mut record);
-        match (got, record) {
-            (Err(Errno::INTR), _) => {}
-            (Ok(2), [RUNNING, _]) => self.node.send(&FromFence::Running, &[])?,
-            (Ok(2), [EXITED, code]) => self.end = Some(ChildExit::Code(code)),
-            (Ok(2), [SIGNALLED, signal]) => self.end = Some(ChildExit::Signal(signal)),
-            // Closed, or nothing that pid 1 says: its end will tell.
-            _ => self.status = None,
-        }
-        Ok(())
-    }
-
-    fn hear_node(&mut self, message: Message<ToFence>) -> Result<(), LaunchError> {
-        match message.value {
-            ToFence::Start(_) => return Err(LaunchError::OutOfOrder),
-            ToFence::Go => {
-                if !self.ready || self.started {
-                    return Err(LaunchError::OutOfOrder);
-                }
-                self.started = true;
-                if let Some(up) = &mut self.up {
-                    // If pid 1 has just ended, its end will tell.
-                    let _ = up.send(&Go, &[]);
-                }
-            }
-            ToFence::Kill | ToFence::Signal(libc::SIGKILL) => self.kill()?,
-            ToFence::Signal(signal) => self.forward(signal)?,
-        }
-        Ok(())
-    }
-
-    /// Through pid 1, which cannot be told to stop without stopping itself.
-    fn forward(&self, signal: i32) -> Result<(), LaunchError> {
-        let signal = if signal == libc::SIGSTOP {
-            libc::SIGTSTP
-        } else {
-            signal
-        };
-        // Before the command starts there is nobody to deliver to.
-        if !self.started || signal == libc::SIGCHLD {
-            return Ok(());
-        }
-        let Some(signal) = Signal::from_named_raw(signal) else {
-            return Ok(());
-        };
-        self.send(signal)
-    }
-
-    fn kill(&self) -> Result<(), LaunchError> {
-        self.send(Signal::KILL)
-    }
-
-    fn send(&self, signal: Signal) -> Result<(), LaunchError> {
-        match rustix::process::pidfd_send_signal(&self.child.pidfd, signal) {
-            Err(Errno::SRCH) | Ok(()) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    /// Waits for pid 1. The kernel lets it go only after every other process of
-    /// its namespace.
-    fn wait(&self) -> Result<Option<WaitIdStatus>, LaunchError> {
-        loop {
-            match rustix::process::waitid(
-                WaitId::PidFd(self.child.pidfd.as_fd()),
-                WaitIdOptions::EXITED,
-            ) {
-                Err(Errno::INTR) => {}
-                other => return Ok(other?),
-            }
-        }
-    }
-
-    /// Pid 1 has ended: what it said last, then the last word to the node.
-    fn finish(&mut self) -> Result<(), LaunchError> {
-        while self.up.is_some() {
-            self.hear_init()?;
-        }
-        while self.status.is_some() {
-            self.hear_status()?;
-        }
-        let how = self.wait()?;
-        let signal = how
-            .and_then(|how| how.terminating_signal())
-            .unwrap_or(libc::SIGKILL);
-        let killed = ChildExit::Signal(u8::try_from(signal).unwrap_or(u8::MAX));
-        let last = match (self.failed.take(), self.end) {
-            (Some(error), _) => FromFence::Failed(error),
-            (None, Some(end)) => FromFence::Ended(end),
-            (None, None) => FromFence::Ended(killed),
-        };
-        Ok(self.node.send(&last, &[])?)
+        assert!(may_be_broken(None, false).is_ok());
     }
 }

@@ -10,15 +10,27 @@
 
 mod builder;
 mod command;
+mod confine;
+mod display;
+mod doctor;
 mod facts;
+mod fallback;
+mod gpu;
 mod host;
 mod init;
+mod join;
+mod keeper;
+mod landlock;
 mod launcher;
+mod limits;
 mod mounts;
 mod netlink;
-mod seccomp;
+mod probe;
+pub mod seccomp;
 mod step;
 #[expect(unsafe_code, reason = "system calls without a safe wrapper")]
 mod sys;
 
+pub use doctor::doctor;
+pub use fallback::bubblewrap::{INSIDE, inside};
 pub use launcher::{LaunchError, launch};

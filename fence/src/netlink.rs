@@ -23,6 +23,11 @@ const LINK_BY_FAMILY: u16 = 26;
 /// so no router solicitation either.
 const INET6_ADDRESSES: u16 = 8;
 const NO_ADDRESSES: u8 = 1;
+/// `IFLA_INET_CONF` and in it `IPV4_DEVCONF_ROUTE_LOCALNET`: a packet that comes
+/// by this device may be for 127.0.0.1. By it the gate reaches a program that
+/// listens there only, as it would for whoever dials a published port.
+const INET_SETTINGS: u16 = 1;
+const LOOPBACK_FROM_HERE: u16 = 26;
 const UP: u32 = 1;
 
 const ADDRESS: u16 = 1;
@@ -69,13 +74,18 @@ impl Routing {
         let mut body = link_header(index, 0);
         put(&mut body, LINK_MTU, &mtu.to_ne_bytes());
         put(&mut body, LINK_QUEUE, &queue.to_ne_bytes());
+        let mut settings = Vec::new();
+        put(&mut settings, LOOPBACK_FROM_HERE, &1_u32.to_ne_bytes());
+        let mut inner = Vec::new();
+        put(&mut inner, INET_SETTINGS, &settings);
+        let mut families = Vec::new();
+        put(&mut families, INET.into(), &inner);
         if ipv6 {
             let mut inner = Vec::new();
             put(&mut inner, INET6_ADDRESSES, &[NO_ADDRESSES]);
-            let mut family = Vec::new();
-            put(&mut family, INET6.into(), &inner);
-            put(&mut body, LINK_BY_FAMILY, &family);
+            put(&mut families, INET6.into(), &inner);
         }
+        put(&mut body, LINK_BY_FAMILY, &families);
         self.ask(NEW_LINK, 0, &body)
     }
 

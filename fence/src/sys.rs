@@ -1,8 +1,11 @@
 //! The system calls that have no safe wrapper.
 
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+
+use bailey_fence_plan::Namespaces;
 
 /// A child made by clone3(2).
 #[derive(Debug)]
@@ -11,13 +14,13 @@ pub(crate) struct Cloned {
     pub(crate) pidfd: OwnedFd,
 }
 
-const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWCGROUP;
+/// The namespaces that every box has of its own. That of cgroups comes later,
+/// see [`own_cgroup_root`].
+const ALWAYS: libc::c_int =
+    libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+
+/// linux/sched.h; the library has it as a type of its own on some targets.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 fn done(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 {
@@ -31,15 +34,44 @@ fn unsigned(flags: libc::c_int) -> u32 {
     u32::from_ne_bytes(flags.to_ne_bytes())
 }
 
-/// Splits this process in two, the child (`None`) in new namespaces of every
-/// kind. The caller has one thread, or the child's memory is not consistent.
-pub(crate) fn clone_into_namespaces() -> io::Result<Option<Cloned>> {
+/// Splits this process in two, the child (`None`) in new namespaces and, where
+/// one is given, in that cgroup. The caller has one thread, or the child's
+/// memory is not consistent.
+pub(crate) fn clone_into_namespaces(
+    own: Namespaces,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> io::Result<Option<Cloned>> {
+    let mut flags = ALWAYS | libc::CLONE_PIDFD;
+    if own.processes {
+        flags |= libc::CLONE_NEWPID;
+    }
+    if own.network {
+        flags |= libc::CLONE_NEWNET;
+    }
+    clone(flags, cgroup)
+}
+
+/// The same with new namespaces of these kinds alone, `CLONE_NEW*`.
+pub(crate) fn clone_into(namespaces: libc::c_int) -> io::Result<Option<Cloned>> {
+    clone(libc::CLONE_PIDFD | namespaces, None)
+}
+
+/// The same without new namespaces.
+pub(crate) fn clone_into_cgroup(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<Cloned>> {
+    clone(libc::CLONE_PIDFD, cgroup)
+}
+
+fn clone(flags: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<Cloned>> {
     let mut pidfd: RawFd = -1;
     // SAFETY: clone_args is plain numbers, for which zero means "not used".
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = u64::from(unsigned(NAMESPACES | libc::CLONE_PIDFD));
+    args.flags = u64::from(unsigned(flags));
     args.pidfd = ptr::from_mut(&mut pidfd).expose_provenance() as u64;
     args.exit_signal = u64::from(unsigned(libc::SIGCHLD));
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = u64::from(unsigned(cgroup.as_raw_fd()));
+    }
     // SAFETY: `args` and the place for the pidfd outlive the call. Without a
     // stack the child goes on here on a copy of this one, as after fork(2);
     // with one thread no lock is held by another.
@@ -59,6 +91,58 @@ pub(crate) fn clone_into_namespaces() -> io::Result<Option<Cloned>> {
         pid: i32::try_from(pid).unwrap_or(i32::MAX),
         pidfd,
     }))
+}
+
+/// Splits this process in two, the child (`None`) a child of this one's parent.
+/// By the older call: a filter that is loaded already has no other.
+pub(crate) fn clone_sibling() -> io::Result<Option<Cloned>> {
+    let mut pidfd: RawFd = -1;
+    let flags = libc::CLONE_PARENT | libc::CLONE_PIDFD;
+    // SAFETY: the place for the pidfd (third, as that of a parent's thread id)
+    // outlives the call. Without a stack the child goes on here on a copy of
+    // this one; with one thread no lock is held by another.
+    let pid = done(unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::c_long::from(flags),
+            0_usize,
+            &raw mut pidfd,
+            0_usize,
+            0_usize,
+        )
+    })?;
+    if pid == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the kernel has just made this descriptor for this process.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Some(Cloned {
+        pid: i32::try_from(pid).unwrap_or(i32::MAX),
+        pidfd,
+    }))
+}
+
+/// A cgroup namespace whose root is where this process is now: taken once it is
+/// in its own cgroup, so that it sees nothing above.
+pub(crate) fn own_cgroup_root() -> io::Result<()> {
+    // SAFETY: only what this process sees of the cgroups changes.
+    done(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+}
+
+/// Landlock's ABI version, `None` where the kernel has none or it is switched
+/// off.
+pub(crate) fn landlock_abi() -> Option<u32> {
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the kernel wants no attributes and makes nothing.
+    let got = done(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            ptr::null::<u8>(),
+            0_usize,
+            VERSION,
+        )
+    });
+    got.ok().and_then(|abi| u32::try_from(abi).ok())
 }
 
 /// fork(2): the child's pid, `None` in the child. One thread, as above.
@@ -217,8 +301,8 @@ pub(crate) fn default_signals() -> io::Result<()> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived {
     pub(crate) signal: i32,
-    /// Sent by kill(2) or its like from outside the process namespace: the
-    /// kernel then shows the sender as 0.
+    /// Sent by kill(2) or its like by who made this process. From outside the
+    /// process namespace the kernel shows both as 0.
     pub(crate) from_outside: bool,
 }
 
@@ -230,11 +314,47 @@ pub(crate) fn wait_signal() -> io::Result<Arrived> {
     // SAFETY: both outlive the call.
     done(unsafe { libc::sigwaitinfo(&raw const all, &raw mut info) }.into())?;
     let by_kill = info.si_code == libc::SI_USER;
+    // SAFETY: getppid(2) touches no memory.
+    let parent = unsafe { libc::getppid() };
     // SAFETY: with SI_USER the kernel has filled in the sender.
-    let from_outside = by_kill && unsafe { info.si_pid() } == 0;
+    let from_outside = by_kill && unsafe { info.si_pid() } == parent;
     Ok(Arrived {
         signal: info.si_signo,
         from_outside,
+    })
+}
+
+/// A descriptor from which the blocked signals are read.
+pub(crate) fn signal_fd() -> io::Result<OwnedFd> {
+    let all = full_set()?;
+    // SAFETY: the set outlives the call.
+    let fd = done(unsafe { libc::signalfd(-1, &raw const all, libc::SFD_CLOEXEC) }.into())?;
+    let fd = RawFd::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the kernel has just made this descriptor for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Reads one signal from such a descriptor.
+pub(crate) fn read_signal(signals: &OwnedFd) -> io::Result<Arrived> {
+    /// `struct signalfd_siginfo`, and in it the number, the code and the sender.
+    const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+    let mut bytes = [0_u8; SIZE];
+    if rustix::io::read(signals, &mut bytes)? != SIZE {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let word = |at: usize| {
+        let part = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+        part.map_or(0, |part| i32::from_ne_bytes(*part))
+    };
+    let [signal, code, sender] = [
+        offset_of!(libc::signalfd_siginfo, ssi_signo),
+        offset_of!(libc::signalfd_siginfo, ssi_code),
+        offset_of!(libc::signalfd_siginfo, ssi_pid),
+    ]
+    .map(word);
+    Ok(Arrived {
+        signal,
+        from_outside: code == libc::SI_USER && sender == 0,
     })
 }
 
@@ -244,17 +364,6 @@ fn full_set() -> io::Result<libc::sigset_t> {
     // SAFETY: the set is this function's own.
     done(unsafe { libc::sigfillset(&raw mut all) }.into())?;
     Ok(all)
-}
-
-/// A core dump of one byte at most. 0 would not stop a dump into a pipe
-/// (core(5)); 1 does.
-pub(crate) fn limit_core() -> io::Result<()> {
-    let limit = libc::rlimit {
-        rlim_cur: 1,
-        rlim_max: 1,
-    };
-    // SAFETY: the limit outlives the call.
-    done(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) }.into()).map(drop)
 }
 
 /// Whether the other end of a socket is gone, without waiting.

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bailey_fence_plan::channel::ToFence;
+use bailey_fence_plan::channel::{Layer, ToFence};
 use bailey_model::ChildExit;
 use support::{Ask, folder, give, ids, write};
 
@@ -94,7 +94,7 @@ fn only_the_own_user_is_mapped_and_limits_hold() {
     assert_eq!(words[7..10], ["0022", "box", "probe"]);
     assert_eq!(
         words[10..],
-        ["Max", "core", "file", "size", "1", "1", "bytes", "2"]
+        ["Max", "core", "file", "size", "1", "1", "bytes", "3"]
     );
 }
 
@@ -295,6 +295,79 @@ fn nothing_is_made_in_a_granted_folder_nor_through_its_links() {
     }
     assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(&granted).unwrap().count(), 1);
+    // The control: whoever makes the mount point by its path makes it there.
+    std::fs::create_dir_all(granted.join("sub/point")).unwrap();
+    assert!(victim.join("point").exists());
+}
+
+#[test]
+fn a_grant_is_the_folder_that_was_seen_whatever_lies_at_its_path_by_then() {
+    let (granted, victim) = (folder("seen"), folder("victim"));
+    write(&granted.join("file"), "granted");
+    write(&victim.join("file"), "of the victim");
+    let show = |fd: &std::os::fd::OwnedFd| {
+        let mut ask = Ask::new(&["cat", "/granted/file"]).grant(&granted, false);
+        ask.spec.grants[0].at = b"/granted".to_vec();
+        ask.grants[0] = format!("/proc/self/fd/{}", fd.as_raw_fd()).into();
+        ask.make()
+    };
+    let fd = support::open_path(&granted);
+    // Moved away, and a link to another folder put in its place.
+    let away = granted.with_extension("away");
+    std::fs::rename(&granted, &away).unwrap();
+    std::os::unix::fs::symlink(&victim, &granted).unwrap();
+    // The control: by its path, the other one is found.
+    let by_path = std::fs::read_to_string(granted.join("file")).unwrap();
+    assert_eq!(by_path, "of the victim");
+    assert_eq!(show(&fd).unwrap().go().end().ok(), "granted");
+    // Removed, and another folder made where the kernel says that it was.
+    std::fs::remove_dir_all(&away).unwrap();
+    let said = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+    assert!(said.to_string_lossy().ends_with(" (deleted)"));
+    std::fs::rename(&victim, &said).unwrap();
+    assert!(said.join("file").exists());
+    let error = show(&fd).err().unwrap();
+    assert!(
+        error.reason.contains("another file took its place"),
+        "{error}"
+    );
+    std::fs::rename(&said, &victim).unwrap();
+}
+
+#[test]
+fn no_set_id_file_is_left_in_a_granted_folder() {
+    let script = |at: &Path| {
+        format!(
+            r"
+import os, ctypes
+libc=ctypes.CDLL(None)
+os.umask(0)
+for bits in (0o4755, 0o2755):
+    for name, make in (
+        ('chmod', lambda path: (open(path,'w').close(), os.chmod(path, bits))),
+        ('fchmod', lambda path: os.fchmod(os.open(path, os.O_CREAT|os.O_RDWR), bits)),
+        ('open', lambda path: os.open(path, os.O_CREAT|os.O_RDWR, bits)),
+        ('mkfifo', lambda path: os.mknod(path, 0o10000|bits)),
+        ('fchmodat2', lambda path: (open(path,'w').close(), libc.syscall(452, -100, path.encode(), bits, 0))),
+    ):
+        try: make('{}/%s-%o' % (name, bits))
+        except OSError: pass",
+            at.display()
+        )
+    };
+    let made = |folder: &Path| {
+        let all = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+        all.filter(|entry| entry.metadata().unwrap().permissions().mode() & 0o6000 != 0)
+            .count()
+    };
+    let (held, control) = (folder("held"), folder("control"));
+    Ask::python(&script(&held)).grant(&held, false).run().ok();
+    assert_eq!(made(&held), 0);
+    // The control: without the filter each way works.
+    let mut ask = Ask::python(&script(&control)).grant(&control, false);
+    ask.spec.broken = Some(Layer::Filter);
+    ask.run().ok();
+    assert_eq!(made(&control), 10);
 }
 
 #[test]
@@ -482,6 +555,26 @@ print(status['Seccomp'].strip(), status['NoNewPrivs'].strip(), status['CapEff'].
     assert!(rest[0].ends_with("EACCES"), "{out}");
     assert_eq!(rest[1], "attach -1 EPERM");
     assert_eq!(rest[2], "2 1 0000000000000000 0000000000000000 alive");
+}
+
+#[test]
+fn the_command_line_of_pid_1_shows_no_path_of_the_host() {
+    let script = "
+import os
+print(open('/proc/1/cmdline').read().replace('\\0','|'), open('/proc/1/comm').read().strip())";
+    let named: [fn(&mut std::process::Command); 3] = [
+        |_| {},
+        |command| {
+            command.env_clear();
+        },
+        |command| {
+            command.env("A", "b");
+        },
+    ];
+    for change in named {
+        let made = Ask::python(script).make_with(change).unwrap();
+        assert_eq!(made.go().end().ok(), "bailey-fence| bailey-fence\n");
+    }
 }
 
 #[test]

@@ -1,8 +1,13 @@
 #![expect(unreachable_pub, reason = "shared by the tests of this package")]
+#![expect(dead_code, reason = "each test program uses a part of it")]
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 //! Plays the node: starts the real launcher as an ordinary user and speaks its
 //! channel.
+
+pub mod cgroup;
+mod gate;
+pub mod join;
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Write};
@@ -16,8 +21,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bailey_channel::{Channel, Message};
-use bailey_fence_plan::channel::{BoxSpec, FromFence, Grant, SetupError, Stdio, ToFence};
-use bailey_model::ChildExit;
+use bailey_fence_plan::channel::{BoxSpec, FromFence, Grant, Measured, SetupError, Stdio, ToFence};
+use bailey_model::{ChildExit, Tier};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Whom boxes are made for where the tests run as root.
@@ -124,6 +129,10 @@ pub struct Ask {
     pub own: PathBuf,
     pub grants: Vec<PathBuf>,
     pub input: Vec<u8>,
+    /// What the command reads in place of `input`.
+    pub stdin: Option<OwnedFd>,
+    /// Folder of a delegated cgroup, with `launcher` and `box` in it.
+    pub cgroup: Option<PathBuf>,
 }
 
 impl Ask {
@@ -143,10 +152,20 @@ impl Ask {
                 stdio: Stdio::Pipes,
                 uid,
                 gid,
+                tier: Tier::Gated,
+                class: bailey_model::BoxClass::Plain,
+                limits: bailey_model::Limits::default(),
+                cgroup: false,
+                display: None,
+                gpu: false,
+                weaker: false,
+                broken: None,
             },
             own: folder("own"),
             grants: Vec::new(),
             input: Vec::new(),
+            stdin: None,
+            cgroup: None,
         }
     }
 
@@ -156,6 +175,17 @@ impl Ask {
 
     pub fn shell(script: &str) -> Self {
         Self::new(&["/bin/sh", "-c", script])
+    }
+
+    pub fn tier(mut self, tier: Tier) -> Self {
+        self.spec.tier = tier;
+        self
+    }
+
+    pub fn within(mut self, cgroup: &Path) -> Self {
+        self.spec.cgroup = true;
+        self.cgroup = Some(cgroup.into());
+        self
     }
 
     pub fn grant(mut self, path: &Path, read_only: bool) -> Self {
@@ -182,7 +212,7 @@ impl Ask {
     }
 
     /// Starts a launcher and tells it what to make.
-    pub fn start(self, program: &Path, change: impl FnOnce(&mut Command)) -> Started {
+    pub fn start(mut self, program: &Path, change: impl FnOnce(&mut Command)) -> Started {
         let (ours, theirs) = Channel::pair().unwrap();
         ours.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut command = as_ordinary(program);
@@ -194,10 +224,12 @@ impl Ask {
         let mut fds: Vec<OwnedFd> = Vec::new();
         let mut readers = Vec::new();
         if self.spec.stdio == Stdio::Pipes {
-            let (read, mut write) = std::io::pipe().unwrap();
-            let input = self.input.clone();
-            std::thread::spawn(move || write.write_all(&input));
-            fds.push(read.into());
+            fds.push(self.stdin.take().unwrap_or_else(|| {
+                let (read, mut write) = std::io::pipe().unwrap();
+                let input = self.input.clone();
+                std::thread::spawn(move || write.write_all(&input));
+                read.into()
+            }));
             for _ in 0..2 {
                 let (mut read, write) = std::io::pipe().unwrap();
                 fds.push(write.into());
@@ -208,15 +240,20 @@ impl Ask {
                 }));
             }
         }
+        if let Some(cgroup) = &self.cgroup {
+            fds.push(into_cgroup(&launcher, cgroup));
+        }
         fds.push(open_path(&self.own));
         fds.extend(self.grants.iter().map(|path| open_path(path)));
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         channel
-            .send(&ToFence::Start(Box::new(self.spec)), &borrowed)
+            .send(&ToFence::Start(Box::new(self.spec.clone())), &borrowed)
             .unwrap();
         Started {
             launcher,
             channel,
+            spec: self.spec,
+            cgroup: self.cgroup,
             readers,
         }
     }
@@ -228,6 +265,13 @@ impl Ask {
             .go()
             .end()
     }
+}
+
+/// Puts a launcher where the node would be, and gives the box's own folder.
+fn into_cgroup(launcher: &Child, delegated: &Path) -> OwnedFd {
+    let pid = launcher.id().to_string();
+    std::fs::write(delegated.join("launcher/cgroup.procs"), pid).unwrap();
+    open_path(&delegated.join("box"))
 }
 
 /// A program as whom boxes are made for.
@@ -245,23 +289,35 @@ pub fn as_ordinary(program: &Path) -> Command {
 pub struct Started {
     pub launcher: Child,
     pub channel: Channel,
+    pub spec: BoxSpec,
+    pub cgroup: Option<PathBuf>,
     readers: Vec<JoinHandle<String>>,
 }
 
 impl Started {
     pub fn made(mut self) -> Result<Made, SetupError> {
-        let (mut tun, mut terminal) = (None, None);
+        let (mut tun, mut terminal, mut namespaces) = (None, None, Vec::new());
+        let mut gate = None;
         loop {
             let Message { value, mut fds } = self.channel.receive::<FromFence>().unwrap();
             match value {
-                FromFence::Tun => tun = fds.pop_front().map(File::from),
+                FromFence::Tun => {
+                    let device = fds.pop_front().map(File::from).unwrap();
+                    gate = Some(gate::Gate::start(&device));
+                    tun = Some(device);
+                }
                 FromFence::Pty => terminal = fds.pop_front().map(File::from),
-                FromFence::Made { pid } => {
+                FromFence::Namespaces => namespaces = fds.into(),
+                FromFence::Made { pid, measured } => {
+                    // Its packets from here on are the test's.
+                    drop(gate);
                     let [pidfd, _seen, processes] =
                         <[OwnedFd; 3]>::try_from(Vec::from(fds)).unwrap();
                     let Self {
                         launcher,
                         channel,
+                        spec,
+                        cgroup,
                         readers,
                     } = self;
                     let readers = readers.try_into().ok();
@@ -271,6 +327,11 @@ impl Started {
                         pid,
                         pidfd,
                         processes,
+                        namespaces,
+                        measured,
+                        alone: false,
+                        spec,
+                        cgroup,
                         tun,
                         terminal,
                         readers,
@@ -293,6 +354,11 @@ pub struct Made {
     pub pid: i32,
     pub pidfd: OwnedFd,
     pub processes: OwnedFd,
+    pub namespaces: Vec<OwnedFd>,
+    pub measured: Measured,
+    pub spec: BoxSpec,
+    pub cgroup: Option<PathBuf>,
+    alone: bool,
     pub tun: Option<File>,
     pub terminal: Option<File>,
     readers: Option<[JoinHandle<String>; 2]>,
@@ -337,6 +403,12 @@ impl Made {
         self
     }
 
+    /// As `end`, of a box that shares the host's processes.
+    pub fn end_alone(mut self) -> String {
+        self.alone = true;
+        self.end().ok()
+    }
+
     /// Waits for the last message, and for the launcher.
     pub fn end(mut self) -> Outcome {
         let mut ran = false;
@@ -348,7 +420,9 @@ impl Made {
             }
         };
         assert!(self.launcher.wait().unwrap().success());
-        assert_eq!(self.left(), 0, "processes of the box are left");
+        if !self.alone {
+            assert_eq!(self.left(), 0, "processes of the box are left");
+        }
         let [out, err] = match self.readers.take() {
             Some(readers) => readers.map(|reader| reader.join().unwrap()),
             None => [String::new(), String::new()],
@@ -359,15 +433,23 @@ impl Made {
     /// Processes of the box that have not ended, read from its own /proc. One
     /// that has ended stays there until its parent asks.
     pub fn left(&self) -> usize {
+        self.pids().len()
+    }
+
+    /// Their numbers inside the box, ascending.
+    pub fn pids(&self) -> Vec<u32> {
         let within = PathBuf::from(format!("/proc/self/fd/{}", self.processes.as_raw_fd()));
         // A /proc whose namespace is gone cannot be read at all.
         let Ok(entries) = std::fs::read_dir(&within) else {
-            return 0;
+            return Vec::new();
         };
-        entries
+        let mut pids: Vec<u32> = entries
             .map_while(Result::ok)
             .filter(|entry| alive(&entry.path()))
-            .count()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect();
+        pids.sort_unstable();
+        pids
     }
 
     /// Waits until pid 1 is gone, and all with it.
@@ -382,7 +464,18 @@ impl Made {
     }
 }
 
-/// Processes of the machine, not ended, whose name or arguments hold a text.
+/// Waits for something to come true.
+#[track_caller]
+pub fn until(what: &str, holds: impl Fn() -> bool) {
+    let patience = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < patience, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Processes of the machine, not ended, whose name, arguments or program (where
+/// that may be seen) hold a text.
 pub fn processes_with(text: &str) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().map_while(Result::ok);
     all.filter(|entry| {
@@ -392,7 +485,12 @@ pub fn processes_with(text: &str) -> usize {
             .rsplit(')')
             .next()
             .is_some_and(|rest| rest.starts_with(" Z"));
-        !ended && (read("comm").contains(text) || read("cmdline").contains(text))
+        let program = std::fs::read_link(entry.path().join("exe")).unwrap_or_default();
+        let program = program.to_string_lossy();
+        !ended
+            && (read("comm").contains(text)
+                || read("cmdline").contains(text)
+                || program.contains(text))
     })
     .count()
 }

@@ -1,0 +1,199 @@
+//! What the trials need of the host: its files and processes by name, and
+//! listeners that the box should not reach.
+
+use std::io::Read as _;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use bailey_fence_plan::channel::BoxSpec;
+use bailey_model::{Axis, Fact, Limits};
+use rustix::fs::{AtFlags, CWD, readlinkat, statat};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, getsockname, listen, socket_with,
+};
+use serde::{Deserialize, Serialize};
+
+use super::limits;
+
+/// Longest part of the host's user table that is looked at.
+const MAX_PASSWD: u64 = 256 << 10;
+/// Namespaces of which a box has its own, by their names in /proc.
+const NAMESPACES: [&str; 5] = ["user", "mnt", "pid", "ipc", "net"];
+/// What every Linux host has and no box should see.
+const HOST_PATHS: [&str; 7] = [
+    "/etc/shadow",
+    "/etc/machine-id",
+    "/root",
+    "/run",
+    "/sys",
+    "/tmp",
+    "/var",
+];
+
+/// A file of the host's.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HostFile {
+    /// How a fact names it.
+    pub(super) what: String,
+    pub(super) path: PathBuf,
+    /// Which one it is, by device and inode; `None` where there is nothing.
+    pub(super) which: Option<(u64, u64)>,
+}
+
+/// What is known of the host, gathered by the launcher before the namespaces
+/// are made.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Targets {
+    pub(super) files: Vec<HostFile>,
+    /// Namespaces of the host: name, and which one.
+    pub(super) namespaces: Vec<(String, Vec<u8>)>,
+    /// Processes outside: the launcher and who started it.
+    pub(super) processes: Vec<i32>,
+    /// A port of the host's loopback that is listened on.
+    pub(super) port: Option<u16>,
+    /// An abstract name of the host's that is listened on.
+    pub(super) name: Option<Vec<u8>>,
+}
+
+/// Listeners of the launcher's that no box should reach. They stay outside, as
+/// long as a box is measured.
+#[derive(Debug, Default)]
+pub(crate) struct Bait {
+    listeners: Vec<OwnedFd>,
+    limits: Limits,
+    cgroup: Option<OwnedFd>,
+}
+
+impl Bait {
+    /// What is to be seen of the box from outside; `pid` is its pid 1.
+    pub(crate) fn outside(&self, pid: i32) -> Vec<(Axis, Fact)> {
+        let cgroup = self.cgroup.as_ref().map(AsFd::as_fd);
+        limits::outside(self.limits, cgroup, pid)
+    }
+}
+
+/// Looks at the host, and lays out what the box should not reach. `own` is
+/// where the box's own folder is on the host, `cgroup` the folder of its cgroup.
+pub(crate) fn lay(spec: &BoxSpec, own: &Path, cgroup: Option<OwnedFd>) -> (Targets, Bait) {
+    let mut bait = Bait {
+        limits: spec.limits,
+        cgroup,
+        ..Bait::default()
+    };
+    let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_nonzero);
+    let pids = [
+        Some(rustix::process::getpid().as_raw_nonzero()),
+        // 0 is one that is itself outside this process namespace.
+        parent,
+    ];
+    let mut targets = Targets {
+        processes: pids.into_iter().flatten().map(i32::from).collect(),
+        ..Targets::default()
+    };
+    for name in NAMESPACES {
+        if let Ok(which) = namespace(name) {
+            targets.namespaces.push((name.to_owned(), which));
+        }
+    }
+    targets.files = HOST_PATHS
+        .iter()
+        .map(|path| (format!("open {path}"), PathBuf::from(path)))
+        .chain(home(spec.uid).map(|home| ("open the user's home".to_owned(), home)))
+        .chain([("open the node's folder".to_owned(), above(own))])
+        .map(|(what, path)| {
+            let which = identity(&path);
+            HostFile { what, path, which }
+        })
+        .collect();
+    // Where nothing can be bound, what leads to it is not measured.
+    if let Ok((listener, port)) = on_loopback() {
+        bait.listeners.push(listener);
+        targets.port = Some(port);
+    }
+    if let Ok((listener, name)) = abstractly() {
+        bait.listeners.push(listener);
+        targets.name = Some(name);
+    }
+    (targets, bait)
+}
+
+/// Which namespace of this kind this process is in.
+pub(super) fn namespace(name: &str) -> rustix::io::Result<Vec<u8>> {
+    let path = format!("/proc/self/ns/{name}");
+    readlinkat(CWD, path, Vec::new()).map(std::ffi::CString::into_bytes)
+}
+
+/// Which file is at a path, by device and inode.
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = statat(CWD, path, AtFlags::empty()).ok()?;
+    Some((found.st_dev, found.st_ino))
+}
+
+/// Three steps above a box's own folder are all boxes, and the node's store.
+fn above(own: &Path) -> PathBuf {
+    own.ancestors().nth(3).unwrap_or(own).to_path_buf()
+}
+
+/// Where the user's files are by the host's own table; no service is asked.
+fn home(uid: u32) -> Option<PathBuf> {
+    let mut table = Vec::new();
+    let file = std::fs::File::open("/etc/passwd").ok()?;
+    file.take(MAX_PASSWD).read_to_end(&mut table).ok()?;
+    let table = String::from_utf8_lossy(&table);
+    let of_user = |line: &&str| line.split(':').nth(2).and_then(|id| id.parse().ok()) == Some(uid);
+    let home = PathBuf::from(table.lines().find(of_user)?.split(':').nth(5)?);
+    (home.is_absolute() && home != Path::new("/")).then_some(home)
+}
+
+fn on_loopback() -> rustix::io::Result<(OwnedFd, u16)> {
+    let listener = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    bind(&listener, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+    listen(&listener, 1)?;
+    let bound = SocketAddrV4::try_from(getsockname(&listener)?)?;
+    Ok((listener, bound.port()))
+}
+
+/// A listener at a name that the kernel chooses.
+fn abstractly() -> rustix::io::Result<(OwnedFd, Vec<u8>)> {
+    let listener = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    bind(&listener, &SocketAddrUnix::new_unnamed())?;
+    listen(&listener, 1)?;
+    let bound = SocketAddrUnix::try_from(getsockname(&listener)?)?;
+    let name = bound.abstract_name().ok_or(rustix::io::Errno::INVAL)?;
+    Ok((listener, name.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_laid_out_can_be_reached_from_outside() {
+        let (listener, port) = on_loopback().unwrap();
+        std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        drop(listener);
+        assert!(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+        let (listener, name) = abstractly().unwrap();
+        assert_eq!(super::super::files::reach_abstract(&name), Ok(()));
+        drop(listener);
+        assert!(super::super::files::reach_abstract(&name).is_err());
+    }
+
+    #[test]
+    fn the_nodes_folder_is_above_a_boxes_own() {
+        let own = Path::new("/a/state/boxes/yard/home");
+        assert_eq!(above(own), Path::new("/a/state"));
+        assert_eq!(above(Path::new("/a")), Path::new("/a"));
+    }
+}

@@ -1,0 +1,173 @@
+//! What the probe says of real boxes, and what a judge makes of it.
+
+mod support;
+
+use bailey_fence_plan::channel::{Layer, Measured};
+use bailey_fence_plan::judge::{Asked, judge, weaker};
+use bailey_model::{Axis, AxisReport, AxisVerdict, Level, Limits, Reach, Tier};
+use support::{Ask, folder};
+
+/// Makes a box, lets it end, and gives what was measured of it.
+fn measured(ask: Ask) -> Measured {
+    let alone = ask.spec.broken == Some(Layer::Processes);
+    let made = ask.make().unwrap_or_else(|error| panic!("{error}"));
+    let measured = made.measured.clone();
+    if alone {
+        assert_eq!(made.go().end_alone(), "");
+    } else {
+        assert!(made.go().end().ran);
+    }
+    measured
+}
+
+fn ask(tier: Tier) -> Ask {
+    let mut ask = Ask::new(&["true"]);
+    ask.spec.tier = tier;
+    ask
+}
+
+fn judged(measured: &Measured, tier: Tier, limits: Limits) -> (Vec<AxisReport>, Level) {
+    let asked = Asked {
+        tier,
+        class: bailey_model::BoxClass::Plain,
+        limits,
+        cgroup: false,
+        reach: &Reach::internet(),
+        publish: &[],
+        image: "host",
+        writable: &[],
+        shared: &[],
+        // The gate of these tests refuses, and has nobody to tell.
+        gate_saw: true,
+    };
+    judge(measured, asked)
+}
+
+fn verdicts(axes: &[AxisReport]) -> Vec<AxisVerdict> {
+    axes.iter().map(|axis| axis.verdict).collect()
+}
+
+#[test]
+fn every_tier_earns_what_it_promises() {
+    use AxisVerdict::{Decided as D, Fenced as F, Passes as P};
+    for (tier, want) in [
+        (Tier::L1, [F, F, P, F, P, P]),
+        (Tier::L15, [F, F, F, F, P, P]),
+        (Tier::L2, [F, F, F, F, F, P]),
+        (Tier::Gated, [F, F, F, F, D, P]),
+    ] {
+        let (axes, level) = judged(&measured(ask(tier)), tier, Limits::default());
+        assert_eq!(verdicts(&axes), want, "{tier}: {axes:#?}");
+        assert_eq!(level, Level::Earned(tier));
+        assert_eq!(weaker(&axes, level, tier), None);
+    }
+}
+
+/// The control of every trial of a side: without the layer they get through,
+/// and those of the other sides do not.
+#[test]
+fn each_layer_left_out_costs_exactly_its_side() {
+    let limits: Limits = "files=64".parse().unwrap();
+    for (layer, side) in [
+        (Layer::ReadOnly, Axis::Files),
+        (Layer::Processes, Axis::Processes),
+        (Layer::Filter, Axis::Syscalls),
+        (Layer::Capabilities, Axis::Capabilities),
+        (Layer::Network, Axis::Network),
+        (Layer::Limits, Axis::Limits),
+    ] {
+        for tier in [Tier::L2, Tier::Gated] {
+            let mut ask = ask(tier);
+            ask.spec.broken = Some(layer);
+            ask.spec.limits = limits;
+            let (axes, level) = judged(&measured(ask), tier, limits);
+            for axis in &axes {
+                let lost = axis.verdict == AxisVerdict::NotFenced;
+                assert_eq!(lost, axis.axis == side, "{layer:?} {tier}: {axis:#?}");
+            }
+            assert_eq!(
+                level == Level::Earned(tier),
+                side == Axis::Limits,
+                "{layer:?}"
+            );
+            let told = weaker(&axes, level, tier).unwrap();
+            assert!(
+                told.starts_with(&format!("{}: not-fenced, ", side.as_str())),
+                "{told}"
+            );
+            assert!(!told.contains("; "), "one side alone: {told}");
+        }
+    }
+}
+
+#[test]
+fn a_read_only_grant_is_tried_and_a_writable_one_is_not() {
+    let (shown, given) = (folder("shown"), folder("given"));
+    support::write(&shown.join("file"), "text");
+    let ask = ask(Tier::L2)
+        .grant(&shown, true)
+        .grant(&shown.join("file"), true)
+        .grant(&given, false);
+    let facts = measured(ask).facts;
+    let tried: Vec<_> = facts
+        .iter()
+        .filter(|(_, fact)| fact.what.starts_with("write granted "))
+        .map(|(axis, fact)| (*axis, fact.what.clone(), fact.got.clone(), fact.held))
+        .collect();
+    let of = |path: std::path::PathBuf| {
+        let what = format!("write granted {}", path.display());
+        (Axis::Files, what, "EROFS".to_owned(), Some(true))
+    };
+    assert_eq!(tried, [of(shown.clone()), of(shown.join("file"))]);
+    assert!(std::fs::read_dir(&given).unwrap().next().is_none());
+    assert_eq!(std::fs::read_dir(&shown).unwrap().count(), 1);
+}
+
+#[test]
+fn limits_are_measured_by_what_holds_them() {
+    let limits: Limits = "mem=512M,pids=64,files=64".parse().unwrap();
+    let mut asked = ask(Tier::L2);
+    asked.spec.limits = limits;
+    let facts = measured(asked).facts;
+    let got = |what: &str| {
+        let (_, fact) = facts.iter().find(|(_, fact)| fact.what == what).unwrap();
+        (fact.got.clone(), fact.held)
+    };
+    assert_eq!(got("limits by"), ("setrlimit".to_owned(), None));
+    assert_eq!(got("limit memory"), ((512 << 20).to_string(), Some(true)));
+    assert_eq!(got("limit pids"), ("64".to_owned(), Some(true)));
+    assert_eq!(got("limit files"), ("64".to_owned(), Some(true)));
+}
+
+/// The trials are a small part of a start. Of several, the fastest tells what
+/// they take where nothing else runs.
+#[test]
+fn the_trials_are_over_in_a_moment() {
+    let took = |tier| {
+        let facts = measured(ask(tier)).facts;
+        let (_, fact) = facts
+            .iter()
+            .find(|(_, fact)| fact.what == "trials took")
+            .unwrap();
+        let number = fact.got.strip_suffix(" us").unwrap();
+        number.parse::<u64>().unwrap()
+    };
+    for tier in Tier::ALL {
+        let fastest = (0..5).map(|_| took(tier)).min().unwrap();
+        println!("{tier}: the trials took {fastest} us");
+        assert!(fastest < 20_000, "{tier}: {fastest} us");
+    }
+}
+
+/// The same numbers from outside: what the probe leaves behind is nothing.
+#[test]
+fn the_command_finds_nothing_of_the_trials() {
+    let script = "ls /proc | grep -c '^[0-9]*$'; grep -h SigPnd /proc/self/status; \
+                  find /tmp /dev/shm /run /home/box | wc -l";
+    let mut ask = Ask::shell(script);
+    ask.spec.tier = Tier::L2;
+    let out = ask.run().ok();
+    let lines: Vec<&str> = out.split_whitespace().collect();
+    // Pid 1, the shell, and the two that list and count.
+    assert_eq!(lines, ["4", "SigPnd:", "0000000000000000", "4"], "{out}");
+}
