@@ -6,13 +6,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use bailey_model::{FlowEnded, FlowOpened, FlowRefused, NameAsked, Reach, Transport};
+use bailey_model::{FlowEnded, FlowOpened, FlowRefused, NameAsked, Publish, Reach, Transport};
 use serde::{Deserialize, Serialize};
 
 /// From the node to the gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGate {
-    /// The first message, with one descriptor: the TUN.
+    /// The first message, with descriptors: the TUN, then a bound socket for
+    /// each of [`GateConfig::published`].
     Start(GateConfig),
     /// The entry of this ticket stands in the journal: dial, or ask upstream.
     Committed {
@@ -36,6 +37,9 @@ pub enum ToGate {
 pub struct GateConfig {
     /// What the box may dial.
     pub reach: Reach,
+    /// What each descriptor after the TUN is for: a socket on the node's
+    /// loopback, bound and (for TCP) listening. A port has one for each family.
+    pub published: Vec<Publish>,
     /// What the gate cannot read by itself.
     pub facts: HostFacts,
     /// 32 bytes of the operating system's entropy, for sequence numbers, ports

@@ -28,7 +28,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bailey_model::{AddrClass, FlowRefused, Host, HostFrom, NameAsked, Proto, Refusal, Transport};
+use bailey_model::{
+    AddrClass, Direction, FlowRefused, Host, HostFrom, NameAsked, Proto, Refusal, Transport,
+};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::Name;
 
@@ -196,6 +198,7 @@ impl RefusedKey {
             HostFrom::None
         };
         FlowRefused {
+            direction: Direction::Out,
             proto: Proto::Dns,
             src: None,
             dst: None,

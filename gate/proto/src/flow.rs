@@ -13,6 +13,12 @@ pub const MAX_TCP_FLOWS: usize = 10_000;
 /// Most TCP flows that wait for their entry or their dial. Far above what a
 /// browser opens at once, far below what would fill the node's ports.
 pub const MAX_PENDING_TCP: usize = 1024;
+/// Most TCP flows of one box that came in by its published ports, those that
+/// wait for their entry or the box's answer included.
+pub const MAX_INBOUND_TCP: usize = 1024;
+/// Most ports that one box may publish. Each is up to two descriptors, which
+/// travel with the TUN's in one message.
+pub const MAX_PUBLISHED: usize = 24;
 /// Most TCP connections to the gate's DNS.
 pub const MAX_DNS_TCP: usize = 64;
 /// Most ports of the box with a UDP socket outside: less than a tenth of the
@@ -43,6 +49,9 @@ pub const TOMBSTONE: Duration = Duration::from_secs(2);
 /// How long a dial may take. The box's kernel sends its SYN again for a minute
 /// or two; a far end that answers at all does so within the first repeats.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the box may take to answer one who came in. Its kernel drops a SYN
+/// while the program's queue is full, and the gate repeats it.
+pub const KNOCK_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the box's end of a handshake may stay half open.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a SYN, the box has given up if no further one came within twice the

@@ -3,12 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
+use bailey_model::link::BOX_V4;
 use bailey_model::{
-    EndReason, FiveTuple, FlowEnded, FlowId, FlowOpened, Granted, Host, Proto, Refusal, Transport,
-    Verdict,
+    Direction, EndReason, FiveTuple, FlowEnded, FlowId, FlowOpened, Granted, Host, HostFrom, Proto,
+    Publish, Refusal, Transport, Verdict,
 };
 
 use crate::Now;
+use crate::addr::classify;
 use crate::channel::GateEvent;
 use crate::dns::AskId;
 use crate::flow::{Action, Outlet};
@@ -17,11 +19,34 @@ use crate::names::NameTable;
 use crate::packet::{self, Segment, Unreachable};
 use crate::policy::{Decision, Policy};
 
-/// The two ends of a flow as the box sees them.
+/// The two ends of a flow as the box sends its packets: from its own end to the
+/// other, whoever began it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Ends {
     pub(crate) src: SocketAddr,
     pub(crate) dst: SocketAddr,
+}
+
+/// Who came by a published port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Came {
+    pub(crate) publish: Publish,
+    pub(crate) client: SocketAddr,
+}
+
+impl Came {
+    fn direction(self) -> Direction {
+        Direction::In {
+            client: self.client,
+        }
+    }
+
+    fn proto(self) -> Proto {
+        match self.publish.transport {
+            Transport::Tcp => Proto::Tcp,
+            Transport::Udp => Proto::Udp,
+        }
+    }
 }
 
 /// What waits for a ticket.
@@ -127,23 +152,69 @@ impl Common {
         granted: Granted,
         waits: impl FnOnce(FlowId) -> Waits,
     ) -> (FlowId, u64) {
-        let flow = FlowId(self.next_flow);
-        self.next_flow += 1;
-        let ticket = self.ticket(|_| waits(flow));
-        let opened = FlowOpened {
+        let (src, dst) = (ends.src, ends.dst);
+        let opened = |flow| FlowOpened {
             flow,
-            tuple: FiveTuple {
-                proto,
-                src: ends.src,
-                dst: ends.dst,
-            },
+            direction: Direction::Out,
+            tuple: FiveTuple { proto, src, dst },
             host: decision.host,
             host_from: decision.host_from,
             class: decision.class,
             granted,
         };
-        self.told.push(Some(ticket), GateEvent::FlowOpened(opened));
+        self.enter(opened, waits)
+    }
+
+    /// Opens a flow that came in by a published port, between these ends of the
+    /// link: its number, and the ticket of its entry.
+    pub(crate) fn open_inbound(
+        &mut self,
+        came: Came,
+        ends: Ends,
+        waits: impl FnOnce(FlowId) -> Waits,
+    ) -> (FlowId, u64) {
+        let class = classify(came.client.ip(), &self.policy.addrs);
+        let opened = |flow| FlowOpened {
+            flow,
+            direction: came.direction(),
+            tuple: FiveTuple {
+                proto: came.proto(),
+                src: ends.dst,
+                dst: ends.src,
+            },
+            host: None,
+            host_from: HostFrom::None,
+            class,
+            granted: Granted(format!("publish {}", came.publish)),
+        };
+        self.enter(opened, waits)
+    }
+
+    fn enter(
+        &mut self,
+        opened: impl FnOnce(FlowId) -> FlowOpened,
+        waits: impl FnOnce(FlowId) -> Waits,
+    ) -> (FlowId, u64) {
+        let flow = FlowId(self.next_flow);
+        self.next_flow += 1;
+        let ticket = self.ticket(|_| waits(flow));
+        self.told
+            .push(Some(ticket), GateEvent::FlowOpened(opened(flow)));
         (flow, ticket)
+    }
+
+    /// Tells that somebody who came by a published port was turned away.
+    pub(crate) fn refuse_inbound(&mut self, now: Now, came: Came, why: Refusal) {
+        let refused = Refused {
+            direction: came.direction(),
+            proto: came.proto(),
+            src: None,
+            dst: Some(SocketAddr::new(BOX_V4.into(), came.publish.box_port)),
+            host: None,
+            class: Some(classify(came.client.ip(), &self.policy.addrs)),
+            refusal: why,
+        };
+        self.told.refused(now, refused);
     }
 
     pub(crate) fn ended(&mut self, now: Now, end: End) {
@@ -171,6 +242,7 @@ impl Common {
         why: Refusal,
     ) {
         let refused = Refused {
+            direction: Direction::Out,
             proto,
             src: Some(ends.src),
             dst: Some(ends.dst),

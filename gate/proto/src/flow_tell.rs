@@ -6,16 +6,18 @@ use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bailey_model::{AddrClass, FlowRefused, Host, HostFrom, Proto, Refusal};
+use bailey_model::{AddrClass, Direction, FlowRefused, Host, HostFrom, Proto, Refusal};
 
 use crate::Now;
 use crate::channel::GateEvent;
 use crate::coalesce::{Coalescer, Seen, WINDOW};
 use crate::flow::{MAX_EVENTS, MAX_REFUSAL_KINDS, REFUSALS_BURST, REFUSALS_PER_SECOND};
 
-/// A refusal to be told. Two are equal whatever port of the box they came from.
+/// A refusal to be told. Two are equal whatever port of the box, or whatever
+/// client, they came from.
 #[derive(Debug, Clone)]
 pub(crate) struct Refused {
+    pub(crate) direction: Direction,
     pub(crate) proto: Proto,
     pub(crate) src: Option<SocketAddr>,
     pub(crate) dst: Option<SocketAddr>,
@@ -28,6 +30,7 @@ impl Refused {
     fn key(
         &self,
     ) -> (
+        bool,
         Proto,
         Option<SocketAddr>,
         Option<&Host>,
@@ -35,6 +38,7 @@ impl Refused {
         Refusal,
     ) {
         (
+            self.direction == Direction::Out,
             self.proto,
             self.dst,
             self.host.as_ref(),
@@ -50,6 +54,7 @@ impl Refused {
             HostFrom::None
         };
         GateEvent::FlowRefused(FlowRefused {
+            direction: self.direction,
             proto: self.proto,
             src: self.src,
             dst: self.dst,
@@ -176,6 +181,7 @@ mod tests {
 
     fn to(port: u16, from: u16) -> Refused {
         Refused {
+            direction: Direction::Out,
             proto: Proto::Tcp,
             src: Some(SocketAddr::from(([192, 0, 0, 2], from))),
             dst: Some(SocketAddr::from(([10, 0, 0, 1], port))),

@@ -9,14 +9,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bailey_model::link::{BOX_V4, BOX_V6};
-use bailey_model::{FlowId, Proto, Refusal};
+use bailey_model::{Direction, FlowId, Proto, Publish, Refusal};
 
 use crate::Now;
 use crate::addr::NodeAddrs;
 use crate::channel::{GateConfig, GateEvent, HostFacts};
 use crate::dns::{DnsFacts, ExchangeId};
 use crate::flow::{Action, DialFault, Dialled, HostStream, Outlet, SendFault, UdpPort};
-use crate::flow_common::{Common, Ends, Waits};
+use crate::flow_common::{Came, Common, Ends, Waits};
 use crate::flow_dns::{self, Door};
 use crate::flow_tell::Refused;
 use crate::packet::{self, Ip, Unreachable};
@@ -39,7 +39,9 @@ impl Gate {
     /// A gate that knows where the node is.
     #[must_use]
     pub fn new(now: Now, config: GateConfig, addrs: NodeAddrs) -> Self {
-        let GateConfig { reach, facts, seed } = config;
+        let GateConfig {
+            reach, facts, seed, ..
+        } = config;
         let [a, b, c, d, e, f, g, h, ..] = seed;
         let policy = Policy {
             reach,
@@ -81,7 +83,9 @@ impl Gate {
         let Some(ip) = packet::parse(packet) else {
             return;
         };
-        let own = ip.src == IpAddr::V4(BOX_V4) || ip.src == IpAddr::V6(BOX_V6);
+        let own = ip.src == IpAddr::V4(BOX_V4)
+            || ip.src == IpAddr::V6(BOX_V6)
+            || (ip.proto == packet::TCP && crate::tcp::is_answer_of_loopback(&ip));
         if is_housekeeping(&ip) {
             return;
         }
@@ -120,6 +124,7 @@ impl Gate {
         };
         let (src, dst) = (SocketAddr::new(ip.src, 0), SocketAddr::new(ip.dst, 0));
         let refused = Refused {
+            direction: Direction::Out,
             proto,
             src: Some(src),
             dst: Some(dst),
@@ -154,7 +159,8 @@ impl Gate {
         }
     }
 
-    /// What came of [`Action::Dial`].
+    /// What came of [`Action::Dial`]; or that the socket of a flow from
+    /// [`Self::handle_accepted`] could not be kept.
     pub fn handle_dialled(
         &mut self,
         now: Now,
@@ -163,6 +169,23 @@ impl Gate {
         out: &mut dyn Outlet,
     ) {
         self.tcp.dialled(&mut self.common, now, flow, outcome, out);
+    }
+
+    /// Somebody came by a published port. Their flow, whose socket the shell
+    /// keeps as if it had dialled it; or `None`, and they are to be reset.
+    pub fn handle_accepted(
+        &mut self,
+        now: Now,
+        publish: Publish,
+        client: SocketAddr,
+    ) -> Option<FlowId> {
+        self.tcp.accepted(&mut self.common, now, publish, client)
+    }
+
+    /// Somebody came by a published port and was reset for want of a descriptor.
+    pub fn handle_accept_failed(&mut self, now: Now, publish: Publish, client: SocketAddr) {
+        let came = Came { publish, client };
+        self.common.refuse_inbound(now, came, Refusal::Limit);
     }
 
     /// A flow's socket can be read or written (again); it gets a turn.

@@ -1,22 +1,27 @@
 //! TCP flows: decided at the SYN, parked until the dial succeeded, then a live
 //! flow of their own.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::SocketAddr;
-use std::time::Duration;
-
 use bailey_model::{EndReason, FlowId, Proto, Refusal, Transport, Verdict};
 use smoltcp::wire::IpListenEndpoint;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::Now;
 use crate::flow::{
     Action, DIAL_TIMEOUT, DialFault, Dialled, ENTRY_TIMEOUT, HANDSHAKE_TIMEOUT, HostStream,
-    MAX_PENDING_TCP, MAX_TCP_FLOWS, MAX_TOMBSTONES, Outlet, SYN_SILENCE, TOMBSTONE,
+    MAX_PENDING_TCP, MAX_TCP_FLOWS, Outlet,
 };
-use crate::flow_common::{Basis, Common, End, Ends, Waits};
+use crate::flow_common::{Basis, Came, Common, End, Ends, Waits};
 use crate::flow_timer::{Alarm, Timers};
 use crate::packet::{Ip, Segment, Unreachable, flag, segment};
 use crate::tcp_live::{Engines, Live, Out, Turn};
+
+mod inbound;
+mod parked;
+mod tombstones;
+
+use parked::Parked;
+use tombstones::Tombstones;
 
 #[derive(Debug)]
 struct Flow {
@@ -25,40 +30,24 @@ struct Flow {
     basis: Basis,
     alarm: Alarm,
     outer_src: Option<SocketAddr>,
+    /// Who came in, and by which port, if the box did not begin it.
+    came: Option<Came>,
     stage: Stage,
 }
 
 #[derive(Debug)]
 enum Stage {
     Parked(Parked),
+    /// It came in, and waits for the entry of this ticket.
+    Entering(u64),
     Live(Box<Live>),
 }
 
-/// A SYN that nobody has answered yet.
-#[derive(Debug)]
-struct Parked {
-    packet: Vec<u8>,
-    segment: Segment,
-    /// Its entry stands, the dial is under way.
-    dialling: bool,
-    ticket: u64,
-    /// When the stage that it waits in is over.
-    until: Now,
-    /// When it was sent last, and the time between its last two repeats.
-    last: Now,
-    gap: Duration,
-}
-
-impl Parked {
-    /// The stage's end, or when the box must have given up: a program that
-    /// closes a socket while it connects sends nothing, the repeats just stop.
-    fn due(&self) -> Now {
-        self.until.min(self.last + self.gap * 2 + SYN_SILENCE)
-    }
-
-    fn given_up(&self, now: Now) -> bool {
-        now < self.until
-    }
+/// Whether a packet may be the answer of a program that listens on the box's
+/// own loopback to one who came in. Nothing begins from there.
+pub(crate) fn is_answer_of_loopback(ip: &Ip<'_>) -> bool {
+    let opens = segment(ip.payload).is_none_or(Segment::opens);
+    ip.src == IpAddr::V4(Ipv4Addr::LOCALHOST) && !opens
 }
 
 #[derive(Debug)]
@@ -70,8 +59,8 @@ pub(crate) struct Tcp {
     timers: Timers<FlowId>,
     touched: VecDeque<FlowId>,
     is_touched: HashSet<FlowId>,
-    tombstones: HashMap<Ends, Now>,
-    buried: VecDeque<(Now, Ends)>,
+    tombstones: Tombstones,
+    inbound: inbound::Inbound,
     scratch: Vec<u8>,
 }
 
@@ -85,8 +74,8 @@ impl Tcp {
             timers: Timers::new(),
             touched: VecDeque::new(),
             is_touched: HashSet::new(),
-            tombstones: HashMap::new(),
-            buried: VecDeque::new(),
+            tombstones: Tombstones::default(),
+            inbound: inbound::Inbound::default(),
             scratch: crate::tcp_live::scratch(),
         }
     }
@@ -123,10 +112,16 @@ impl Tcp {
                     scratch: &mut self.scratch,
                 };
                 match live.ingress(now, ip.whole, seg.has(flag::RST), &mut wire) {
+                    Some(Turn::Over {
+                        end: EndReason::DialRefused,
+                        ..
+                    }) => self.not_listening(common, now, id, out),
                     Some(Turn::Over { end, reset }) => self.over(common, now, id, end, reset),
                     _ => self.touch(id),
                 }
             }
+            // Nothing of it has gone into the box yet.
+            Stage::Entering(_) => common.reset(ends, seg, out),
             Stage::Parked(parked) => {
                 if seg.has(flag::RST) {
                     self.over(common, now, id, EndReason::ResetByBox, true);
@@ -136,7 +131,7 @@ impl Tcp {
                     } else {
                         // The box dials anew from the same port.
                         (parked.packet, parked.segment) = (ip.whole.to_vec(), seg);
-                        parked.gap = Duration::ZERO;
+                        parked.gap = Now::ZERO;
                     }
                     parked.last = now;
                     let due = parked.due();
@@ -158,14 +153,14 @@ impl Tcp {
         out: &mut dyn Outlet,
     ) {
         if seg.opens() {
-            self.tombstones.remove(&ends);
+            self.tombstones.remove(ends);
             if let Err(refusal) = self.opens(common, now, ip, ends, seg) {
                 common.reset(ends, seg, out);
                 if let Some((decision, why)) = refusal {
                     common.refuse(now, Proto::Tcp, ends, decision, why);
                 }
             }
-        } else if self.tombstones.get(&ends).is_some_and(|until| now < *until) {
+        } else if self.tombstones.stands(now, ends) {
             if seg.has(flag::FIN) {
                 common.acknowledge(ends, seg, out);
             }
@@ -210,7 +205,7 @@ impl Tcp {
             ticket,
             until: now + ENTRY_TIMEOUT,
             last: now,
-            gap: Duration::ZERO,
+            gap: Now::ZERO,
         };
         let mut alarm = Alarm::default();
         self.timers.set(id, &mut alarm, Some(parked.due()));
@@ -223,6 +218,7 @@ impl Tcp {
                 basis,
                 alarm,
                 outer_src: None,
+                came: None,
                 stage,
             },
         );
@@ -242,6 +238,9 @@ impl Tcp {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
+        if matches!(flow.stage, Stage::Entering(_)) {
+            return self.knock(common, now, id, out);
+        }
         if let Err((decision, why)) = common.stands(Transport::Tcp, flow.ends.dst, &mut flow.basis)
         {
             common.refuse(now, Proto::Tcp, flow.ends, decision, why);
@@ -271,6 +270,9 @@ impl Tcp {
         let Some(flow) = self.flows.get(&id) else {
             return;
         };
+        if matches!(flow.stage, Stage::Entering(_)) {
+            return self.turned_away(common, now, id);
+        }
         let Stage::Parked(parked) = &flow.stage else {
             return;
         };
@@ -299,6 +301,9 @@ impl Tcp {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
+        if matches!(flow.stage, Stage::Entering(_)) {
+            return self.unkept(common, now, id);
+        }
         if !matches!(flow.stage, Stage::Parked(Parked { dialling: true, .. })) {
             return;
         }
@@ -341,7 +346,7 @@ impl Tcp {
         };
         if engine.open(now, at, &parked.packet, &mut wire) {
             self.pending = self.pending.saturating_sub(1);
-            flow.stage = Stage::Live(Box::new(Live::new(engine, now + HANDSHAKE_TIMEOUT)));
+            flow.stage = Stage::Live(Box::new(Live::new(engine, now + HANDSHAKE_TIMEOUT, None)));
             self.touch(id);
         } else {
             self.engines.give_back(engine);
@@ -477,11 +482,12 @@ impl Tcp {
                 // A late word on its entry means nothing any more.
                 common.take_ticket(parked.ticket);
             }
+            Stage::Entering(ticket) => drop(common.take_ticket(ticket)),
             Stage::Live(live) => {
                 (bytes_out, bytes_in) = (live.bytes_out, live.bytes_in);
                 self.engines.give_back(live.into_engine());
                 if reason == EndReason::Closed {
-                    self.bury(now, flow.ends);
+                    self.tombstones.bury(now, flow.ends);
                 }
             }
         }
@@ -505,24 +511,10 @@ impl Tcp {
         if matches!(flow.stage, Stage::Parked(_)) {
             self.pending = self.pending.saturating_sub(1);
         }
-        Some(flow)
-    }
-
-    /// Remembers a closed flow for a moment: its last segment may be repeated,
-    /// and a reset would take unread bytes from a program that is still reading.
-    fn bury(&mut self, now: Now, ends: Ends) {
-        while let Some((until, oldest)) = self.buried.front().copied() {
-            if until > now && self.buried.len() < MAX_TOMBSTONES {
-                break;
-            }
-            self.buried.pop_front();
-            if self.tombstones.get(&oldest) == Some(&until) {
-                self.tombstones.remove(&oldest);
-            }
+        if flow.came.is_some() {
+            self.inbound.left();
         }
-        let until = now + TOMBSTONE;
-        self.tombstones.insert(ends, until);
-        self.buried.push_back((until, ends));
+        Some(flow)
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Now> {
@@ -546,9 +538,19 @@ impl Tcp {
                             scratch: &mut self.scratch,
                         },
                     );
-                    self.over(common, now, id, EndReason::ResetByBox, true);
+                    let end = match flow.came {
+                        Some(_) => EndReason::DialTimeout,
+                        None => EndReason::ResetByBox,
+                    };
+                    self.over(common, now, id, end, true);
                 }
                 Stage::Live(_) => self.touch(id),
+                Stage::Entering(_) => {
+                    if let Some(came) = flow.came {
+                        common.refuse_inbound(now, came, Refusal::StoreUnavailable);
+                    }
+                    self.over(common, now, id, EndReason::DialTimeout, true);
+                }
                 Stage::Parked(parked) if parked.given_up(now) => {
                     self.over(common, now, id, EndReason::ResetByBox, true);
                 }

@@ -4,6 +4,8 @@
 //! An interface a flow because smoltcp looks at every socket for every packet;
 //! the gate's own table finds the one that a packet is for.
 
+use std::net::SocketAddr;
+
 use bailey_model::EndReason;
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -184,6 +186,18 @@ impl Engine {
         self.state() == State::SynReceived
     }
 
+    /// Dials into the box; false if these ends cannot be dialled.
+    pub(crate) fn dial(&mut self, now: Now, knock: Knock, wire: &mut Out<'_>) -> bool {
+        let (from, to) = (knock.from, knock.to);
+        self.socket().abort();
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
+        if socket.connect(self.iface.context(), to, from).is_err() {
+            return false;
+        }
+        self.egress(now, wire);
+        true
+    }
+
     pub(crate) fn state(&mut self) -> State {
         self.socket().state()
     }
@@ -227,10 +241,23 @@ pub(crate) struct Out<'a> {
     pub(crate) scratch: &'a mut [u8],
 }
 
-/// A flow whose dial succeeded.
+/// A dial from the gate's address on the link to one of the box's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Knock {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    /// How often the box's kernel may answer with a segment of a connection
+    /// that these ends had before: it lets go of that one by the reset it gets
+    /// for it, and is then dialled anew at once.
+    pub(crate) again: u8,
+}
+
+/// A flow whose dial succeeded, or that is being dialled into the box.
 #[derive(Debug)]
 pub(crate) struct Live {
     engine: Engine,
+    /// Set where the box is the dialled end.
+    knock: Option<Knock>,
     readable: bool,
     writable: bool,
     /// The host's direction ended; FIN goes to the box behind the last byte.
@@ -256,9 +283,10 @@ pub(crate) enum Turn {
 }
 
 impl Live {
-    pub(crate) fn new(engine: Engine, handshake_until: Now) -> Self {
+    pub(crate) fn new(engine: Engine, handshake_until: Now, knock: Option<Knock>) -> Self {
         Self {
             engine,
+            knock,
             handshake_until,
             // A socket that has just connected can be written, and may have data.
             readable: true,
@@ -301,16 +329,42 @@ impl Live {
                 end: EndReason::ResetByBox,
                 reset: true,
             }),
-            State::Closed if rst => Some(Turn::Over {
-                end: EndReason::ResetByBox,
-                reset: true,
-            }),
+            State::Closed if rst => {
+                let unanswered = self.knock.is_some() && !self.established;
+                let end = match unanswered {
+                    true => EndReason::DialRefused,
+                    false => EndReason::ResetByBox,
+                };
+                Some(Turn::Over { end, reset: true })
+            }
+            State::SynSent => {
+                self.knock_again(now, rst, wire);
+                None
+            }
             State::SynReceived => None,
             _ => {
                 self.established = true;
                 None
             }
         }
+    }
+
+    /// Dials another end of the box; false if it cannot be dialled.
+    pub(crate) fn knock_at(&mut self, now: Now, knock: Knock, wire: &mut Out<'_>) -> bool {
+        self.knock = Some(knock);
+        self.engine.dial(now, knock, wire)
+    }
+
+    /// The box answered for a connection that these ends had before.
+    fn knock_again(&mut self, now: Now, rst: bool, wire: &mut Out<'_>) {
+        let Some(knock) = &mut self.knock else {
+            return;
+        };
+        if rst || knock.again == 0 {
+            return;
+        }
+        knock.again -= 1;
+        self.engine.dial(now, *knock, wire);
     }
 
     /// Resets the box's side.

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bailey_model::FlowId;
 use bailey_model::link::{BOX_V4, BOX_V6};
+use bailey_model::{FlowId, Publish, Transport};
 
 use super::Gate;
 use crate::Now;
@@ -14,6 +14,13 @@ use crate::flow::{
     Action, DialFault, Dialled, HostStream, MAX_EVENTS, Outlet, SendFault, StreamIo, UdpPort,
 };
 use crate::packet::{self, MAX_PACKET};
+
+/// The port by which somebody comes in.
+const PUBLISH: Publish = Publish {
+    transport: Transport::Tcp,
+    host_port: 80,
+    box_port: 7,
+};
 
 /// Where the gate's packets go: nowhere, but they must be packets.
 #[derive(Debug, Default)]
@@ -83,6 +90,7 @@ pub fn fuzz_tun(data: &[u8]) {
             resolvers: vec![SocketAddr::from(([9, 9, 9, 9], 53))],
             ..HostFacts::default()
         },
+        published: Vec::new(),
         seed: [1; 32],
     };
     let mut gate = Gate::new(Now::ZERO, config, NodeAddrs::default());
@@ -104,6 +112,10 @@ pub fn fuzz_tun(data: &[u8]) {
                 if let Some(ticket) = tickets.pop() {
                     gate.handle_ticket(now, ticket, with & 7 != 0, &mut out);
                 }
+            }
+            4 if what & 0x40 != 0 => {
+                let client = SocketAddr::from(([127, 0, 0, 1], u16::from(*with)));
+                let _turned_away = gate.handle_accepted(now, PUBLISH, client);
             }
             4 => gate.handle_ready(FlowId((with & 15).into()), true, true),
             5 => now += Duration::from_millis(u64::from(*with).pow(2)),
@@ -219,14 +231,19 @@ mod tests {
             let port = [53, 80, 80, 7][usize::from(noise.next().unwrap()) % 4];
             let len = 40 + noise.next().unwrap() % 20;
             let dst = [93, 1, 192, 224][usize::from(noise.next().unwrap()) % 4];
+            // The gate's own address, and the ports that it dials from.
+            let own = dst == 192;
+            let rest = if own { [0, 0, 1] } else { [1, 1, 1] };
+            let high = if own { 4 } else { 0 };
             let mut packet = vec![
-                0x45, 0, 0, len, 0, 0, 0, 0, 64, proto, 0, 0, 0, 0, 0, 0, dst, 1, 1, 1,
+                0x45, 0, 0, len, 0, 0, 0, 0, 64, proto, 0, 0, 0, 0, 0, 0, dst,
             ];
+            packet.extend(rest);
             packet.extend([
                 0,
                 7,
-                0,
-                port,
+                high,
+                if own { port % 4 } else { port },
                 0,
                 0,
                 0,

@@ -17,6 +17,8 @@ use crate::flow::{
 use crate::packet::flag::{ACK, FIN, RST, SYN};
 
 mod dns;
+mod inbound;
+mod inner;
 mod tcp;
 mod udp;
 
@@ -126,6 +128,7 @@ impl Rig {
         let config = GateConfig {
             reach: reach.parse().unwrap(),
             facts,
+            published: Vec::new(),
             seed: [3; 32],
         };
         let addrs = NodeAddrs {

@@ -1,0 +1,34 @@
+//! A SYN of the box that waits for its entry, then for its dial.
+
+use std::time::Duration;
+
+use crate::Now;
+use crate::flow::SYN_SILENCE;
+use crate::packet::Segment;
+
+/// A SYN that nobody has answered yet.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) packet: Vec<u8>,
+    pub(super) segment: Segment,
+    /// Its entry stands, the dial is under way.
+    pub(super) dialling: bool,
+    pub(super) ticket: u64,
+    /// When the stage that it waits in is over.
+    pub(super) until: Now,
+    /// When it was sent last, and the time between its last two repeats.
+    pub(super) last: Now,
+    pub(super) gap: Duration,
+}
+
+impl Parked {
+    /// The stage's end, or when the box must have given up: a program that
+    /// closes a socket while it connects sends nothing, the repeats just stop.
+    pub(super) fn due(&self) -> Now {
+        self.until.min(self.last + self.gap * 2 + SYN_SILENCE)
+    }
+
+    pub(super) fn given_up(&self, now: Now) -> bool {
+        now < self.until
+    }
+}
