@@ -10,6 +10,7 @@
 mod confine;
 mod netlink;
 mod poll;
+mod publish;
 mod shell;
 mod stream;
 #[expect(

@@ -21,6 +21,8 @@ pub(crate) enum Token {
     Tcp(FlowId),
     Udp(UdpPort),
     Upstream(ExchangeId),
+    /// A published port, by its place.
+    Listener(u64),
 }
 
 /// Numbers of flows, ports and exchanges count up from 1 and stay far below.
@@ -35,6 +37,7 @@ impl Token {
             Self::Tcp(FlowId(number)) => (3, number),
             Self::Udp(UdpPort(number)) => (4, number),
             Self::Upstream(ExchangeId(number)) => (5, number),
+            Self::Listener(place) => (6, place),
         };
         (kind << KIND) | number
     }
@@ -47,7 +50,8 @@ impl Token {
             2 => Self::Netlink,
             3 => Self::Tcp(FlowId(number)),
             4 => Self::Udp(UdpPort(number)),
-            _ => Self::Upstream(ExchangeId(number)),
+            5 => Self::Upstream(ExchangeId(number)),
+            _ => Self::Listener(number),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The loop: one thread, one epoll set, the pure gate in the middle.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -9,13 +10,14 @@ use std::time::{Duration, Instant};
 use bailey_channel::{ChannelError, PollChannel};
 use bailey_gate_proto::channel::{FromGate, GateConfig, ToGate};
 use bailey_gate_proto::{Action, ExchangeId, Gate, Now};
-use bailey_model::FlowId;
+use bailey_model::{FlowId, Publish};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::confine::{self, ConfineError};
 use crate::netlink::{Netlink, NetlinkError};
 use crate::poll::{Event, Poll, Token, Watch};
+use crate::publish::{ACCEPT_BATCH, Came, Published};
 use crate::stream::{self, Stream};
 use crate::sys;
 use crate::upstream::{Exchange, Progress};
@@ -49,7 +51,8 @@ pub enum GateError {
     /// The gate could not be confined.
     #[error("{0}")]
     Confine(#[from] ConfineError),
-    /// The first message was no start, or brought no TUN.
+    /// The first message was no start, or did not bring the TUN and a socket for
+    /// each published port.
     #[error("the node did not start this gate as it must")]
     NotStarted,
 }
@@ -59,6 +62,7 @@ pub enum GateError {
 struct Shell {
     gate: Gate,
     wire: Wire,
+    published: Published,
     channel: PollChannel,
     netlink: Netlink,
     streams: HashMap<FlowId, Stream>,
@@ -79,10 +83,10 @@ struct Shell {
 pub fn run() -> Result<(), GateError> {
     sys::map_large_buffers();
     let socket = UnixStream::from(sys::take_stdin()?);
-    let Some((config, tun, channel)) = receive_start(socket)? else {
+    let Some((config, fds, channel)) = receive_start(socket)? else {
         return Ok(());
     };
-    let mut shell = Shell::start(config, tun, channel)?;
+    let mut shell = Shell::start(config, fds, channel)?;
     confine::confine()?;
     shell.channel.queue(&FromGate::Ready)?;
     let ended = shell.turn_until_closed();
@@ -94,18 +98,21 @@ pub fn run() -> Result<(), GateError> {
     }
 }
 
+/// What the node starts a gate with.
+type Start = (GateConfig, VecDeque<OwnedFd>, PollChannel);
+
 /// Waits for the start; `None` if the node went away instead.
-fn receive_start(
-    socket: UnixStream,
-) -> Result<Option<(GateConfig, OwnedFd, PollChannel)>, GateError> {
+fn receive_start(socket: UnixStream) -> Result<Option<Start>, GateError> {
     let mut channel = PollChannel::new(socket)?;
     let mut poll = Poll::new()?;
     poll.add(&channel, Token::Channel, Watch::Readable)?;
     loop {
         match channel.receive::<ToGate>() {
-            Ok(Some(mut message)) => {
-                return match (message.value, message.fds.pop_front()) {
-                    (ToGate::Start(config), Some(tun)) => Ok(Some((config, tun, channel))),
+            Ok(Some(message)) => {
+                return match message.value {
+                    ToGate::Start(config) if message.fds.len() == 1 + config.published.len() => {
+                        Ok(Some((config, message.fds, channel)))
+                    }
                     _ => Err(GateError::NotStarted),
                 };
             }
@@ -119,7 +126,12 @@ fn receive_start(
 }
 
 impl Shell {
-    fn start(config: GateConfig, tun: OwnedFd, channel: PollChannel) -> Result<Self, GateError> {
+    fn start(
+        config: GateConfig,
+        mut fds: VecDeque<OwnedFd>,
+        channel: PollChannel,
+    ) -> Result<Self, GateError> {
+        let tun = fds.pop_front().ok_or(GateError::NotStarted)?;
         // Each flow is a descriptor; the bound is the gate's own.
         if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
             setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(io::Error::from)?;
@@ -133,7 +145,9 @@ impl Shell {
         poll.add(&channel, Token::Channel, Watch::Edges)?;
         poll.add(&tun, Token::Tun, Watch::Edges)?;
         poll.add(netlink.changes(), Token::Netlink, Watch::Readable)?;
+        let published = Published::new(&config.published, fds, &poll)?;
         Ok(Self {
+            published,
             gate: Gate::new(Now::ZERO, config, addrs),
             wire: Wire::new(tun, poll),
             channel,
@@ -196,6 +210,7 @@ impl Shell {
             Token::Tcp(flow) => self.stream_ready(flow, event),
             Token::Udp(port) => self.read_port(port),
             Token::Upstream(id) => self.advance(id),
+            Token::Listener(place) => self.accept(place),
         }
         Ok(())
     }
@@ -227,6 +242,7 @@ impl Shell {
     }
 
     fn stop(&mut self) -> u32 {
+        self.published.close();
         let flows_reset = self.gate.stop(self.now, &mut self.wire);
         self.act();
         flows_reset
@@ -271,6 +287,38 @@ impl Shell {
         };
         self.gate
             .handle_dialled(self.now, flow, outcome, &mut self.wire);
+    }
+
+    /// Takes those who came by a published port. Each is a flow whose socket is
+    /// kept, and not read before its entry stands.
+    fn accept(&mut self, place: u64) {
+        for _ in 0..ACCEPT_BATCH {
+            match self.published.accept(place) {
+                Some(Came::Accepted(publish, client, stream)) => {
+                    self.keep(publish, client, stream);
+                }
+                Some(Came::NoRoom(publish, client)) => {
+                    self.gate.handle_accept_failed(self.now, publish, client);
+                }
+                Some(Came::Left) => {}
+                None => return,
+            }
+        }
+    }
+
+    fn keep(&mut self, publish: Publish, client: SocketAddr, stream: Stream) {
+        let Some(flow) = self.gate.handle_accepted(self.now, publish, client) else {
+            return stream.reset();
+        };
+        match self.wire.poll.add(&stream, Token::Tcp(flow), Watch::Edges) {
+            Ok(()) => drop(self.streams.insert(flow, stream)),
+            Err(_) => {
+                stream.reset();
+                let fault = Err(bailey_gate_proto::DialFault::NoSocket);
+                self.gate
+                    .handle_dialled(self.now, flow, fault, &mut self.wire);
+            }
+        }
     }
 
     fn read_port(&mut self, port: bailey_gate_proto::UdpPort) {
@@ -377,7 +425,7 @@ impl Shell {
         }
     }
 
-    fn dial(&mut self, flow: FlowId, dst: std::net::SocketAddr) {
+    fn dial(&mut self, flow: FlowId, dst: SocketAddr) {
         let fault = match Stream::dial(dst) {
             Ok(stream) => match self.wire.poll.add(&stream, Token::Tcp(flow), Watch::Edges) {
                 Ok(()) => {

@@ -22,11 +22,7 @@ impl Stream {
     /// Starts a dial.
     pub(crate) fn dial(dst: SocketAddr) -> Result<Self, Errno> {
         let fd = make(dst, SockType::Stream)?;
-        setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
-        // A far end that vanished is noticed some day, not never.
-        setsockopt(&fd, sockopt::KeepAlive, &true)?;
-        // smoltcp does the same on the box's side: urgent bytes stay in place.
-        setsockopt(&fd, sockopt::OobInline, &true)?;
+        shape(&fd)?;
         match connect(fd.as_raw_fd(), &SockaddrStorage::from(dst)) {
             Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(Self {
                 fd,
@@ -34,6 +30,20 @@ impl Stream {
             }),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// One that came by a published port.
+    pub(crate) fn accepted(fd: OwnedFd) -> Result<Self, Errno> {
+        shape(&fd)?;
+        Ok(Self {
+            fd,
+            connecting: false,
+        })
+    }
+
+    /// The far end.
+    pub(crate) fn peer(&self) -> Result<SocketAddr, Errno> {
+        peer(&self.fd)
     }
 
     /// What came of the dial; `None` while it goes on.
@@ -98,6 +108,15 @@ impl HostStream for Stream {
         // On a connection that is broken already, reading finds out.
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Write);
     }
+}
+
+/// What holds for every TCP socket outside.
+fn shape(fd: &OwnedFd) -> Result<(), Errno> {
+    setsockopt(fd, sockopt::TcpNoDelay, &true)?;
+    // A far end that vanished is noticed some day, not never.
+    setsockopt(fd, sockopt::KeepAlive, &true)?;
+    // smoltcp does the same on the box's side: urgent bytes stay in place.
+    setsockopt(fd, sockopt::OobInline, &true)
 }
 
 /// A non-blocking socket of the address's family, and of that one only.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use bailey_channel::Channel;
 use bailey_gate_proto::channel::{FromGate, GateConfig, GateEvent, HostFacts, ToGate};
-use bailey_model::Reach;
+use bailey_model::{Publish, Reach, Transport};
 use nix::sched::{CloneFlags, setns, unshare};
 
 /// A public address of the router's.
@@ -134,6 +134,16 @@ impl World {
     }
 
     pub(crate) fn with_mtu(reach: &str, facts: HostFacts, mtu: u16) -> Self {
+        Self::with_published(reach, facts, mtu, &[])
+    }
+
+    /// With a socket on the node's loopback for each of these.
+    pub(crate) fn with_published(
+        reach: &str,
+        facts: HostFacts,
+        mtu: u16,
+        published: &[Publish],
+    ) -> Self {
         let (router, node, inner) = (Place::new(), Place::new(), Place::new());
         join(&router, &node);
         let tun = make_tun(&inner, mtu);
@@ -147,15 +157,24 @@ impl World {
         });
         let mut from_gate = Channel::new(ours.try_clone().unwrap());
         let mut to_gate = Channel::new(ours.try_clone().unwrap());
+        let published = published.to_vec();
+        let sockets: Vec<OwnedFd> = published
+            .iter()
+            .map(|publish| listen(&node, *publish))
+            .collect();
+        let fds: Vec<_> = [&tun]
+            .into_iter()
+            .chain(&sockets)
+            .map(AsFd::as_fd)
+            .collect();
         let config = GateConfig {
             reach: reach.parse::<Reach>().unwrap(),
+            published,
             facts,
             seed: [7; 32],
         };
-        to_gate
-            .send(&ToGate::Start(config), &[tun.as_fd()])
-            .unwrap();
-        drop(tun);
+        to_gate.send(&ToGate::Start(config), &fds).unwrap();
+        drop((tun, sockets));
         assert_eq!(
             from_gate.receive::<FromGate>().unwrap().value,
             FromGate::Ready
@@ -258,7 +277,27 @@ fn make_tun(inner: &Place, mtu: u16) -> OwnedFd {
          route add default dev tun0
          -6 route add default dev tun0"
     ));
+    // As the launcher sets it for a box.
+    inner.run(|| {
+        std::fs::write("/proc/sys/net/ipv4/conf/tun0/route_localnet", "1").unwrap();
+    });
     tun
+}
+
+/// As the node opens it for a box.
+fn listen(node: &Place, publish: Publish) -> OwnedFd {
+    node.run(move || {
+        let at = (Ipv4Addr::LOCALHOST, publish.host_port);
+        match publish.transport {
+            Transport::Tcp => {
+                let listener = std::net::TcpListener::bind(at).unwrap();
+                let most = nix::sys::socket::Backlog::MAXALLOWABLE;
+                nix::sys::socket::listen(&listener, most).unwrap();
+                listener.into()
+            }
+            Transport::Udp => std::net::UdpSocket::bind(at).unwrap().into(),
+        }
+    })
 }
 
 /// The node's part: keeps every event, and answers tickets.
