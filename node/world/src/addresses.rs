@@ -35,6 +35,9 @@ pub const BLACKHOLE_V6: Ipv6Addr = Ipv6Addr::new(0x2606, 0x2800, 0x220, 1, 0, 0,
 /// The router answers ICMP host unreachable for it.
 pub const UNREACHABLE_V4: Ipv4Addr = Ipv4Addr::new(45, 33, 32, 157);
 
+/// Names that the TLS servers' certificate is for.
+pub const TLS_NAMES: [&str; 3] = ["live.example", "realtime.example", "third.example"];
+
 /// Ports of the servers.
 pub mod port {
     /// TCP and UDP echo (RFC 862).
@@ -47,6 +50,8 @@ pub mod port {
     pub const DNS: u16 = 53;
     /// HTTP/1.1.
     pub const HTTP: u16 = 80;
+    /// TLS with WebSockets that send back what comes.
+    pub const TLS: u16 = 443;
     /// STUN, UDP.
     pub const STUN: u16 = 3478;
     /// The printer's own two (IPP and raw); both answer as HTTP does.

@@ -1,9 +1,11 @@
 //! The servers behind the router's addresses: small, threaded, bounded.
 
+mod certificate;
 mod dns;
 mod http;
 mod plain;
 mod stun;
+mod tls;
 mod witness;
 mod zone;
 
@@ -18,6 +20,7 @@ use std::time::Duration;
 
 use crate::at::{self, port};
 use crate::control::{Failure, Step as _};
+pub(crate) use tls::CERTIFICATE;
 pub(crate) use zone::Record;
 use zone::Zone;
 
@@ -51,7 +54,7 @@ impl Servers {
         )?;
         let zone = Arc::new(Zone::new());
         let names = Arc::new(Log::create(&dir.join(NAMES_LOG)).step("make the names' log")?);
-        start_tcp(&zone, &names, ipv6)?;
+        start_tcp(dir, &zone, &names, ipv6)?;
         start_udp(&zone, &names, ipv6)?;
         Ok(Self { zone })
     }
@@ -62,7 +65,7 @@ impl Servers {
     }
 }
 
-fn start_tcp(zone: &Arc<Zone>, names: &Arc<Log>, ipv6: bool) -> Result<(), Failure> {
+fn start_tcp(dir: &Path, zone: &Arc<Zone>, names: &Arc<Log>, ipv6: bool) -> Result<(), Failure> {
     let any = if ipv6 {
         IpAddr::V6(Ipv6Addr::UNSPECIFIED)
     } else {
@@ -76,6 +79,10 @@ fn start_tcp(zone: &Arc<Zone>, names: &Arc<Log>, ipv6: bool) -> Result<(), Failu
     tcp(SocketAddr::new(any, port::ECHO), plain::echo)?;
     tcp(SocketAddr::new(any, port::DISCARD), plain::discard)?;
     tcp(SocketAddr::new(any, port::SOURCE), plain::source)?;
+    let config = tls::config(dir)?;
+    tcp(SocketAddr::new(any, port::TLS), move |stream| {
+        tls::serve(stream, &config)
+    })?;
     let (zone, names) = (Arc::clone(zone), Arc::clone(names));
     tcp(SocketAddr::new(any, port::DNS), move |stream| {
         dns::serve_tcp(stream, &zone, &names)

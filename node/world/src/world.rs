@@ -18,7 +18,7 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::command::PATH;
 use crate::control::Line;
-use crate::servers::{NAMES_LOG, WITNESS_LOG};
+use crate::servers::{CERTIFICATE, NAMES_LOG, WITNESS_LOG};
 use crate::{Asked, ORDINARY_UID, Seen, WorldError, WorldSpec, at};
 
 /// How long a world may take to come up. It takes well under a second.
@@ -185,6 +185,12 @@ impl World {
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The certificate of its TLS servers, which is its own authority.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.dir.join(CERTIFICATE)
     }
 
     /// Whether there is IPv6 in this world: false where the kernel has none.
