@@ -6,15 +6,16 @@
 
 use bailey_channel::ChannelError;
 use bailey_model::{
-    AccountId, BoxEnd, BoxId, ChildExit, DeviceId, FlowRefused, Notice, RequestOutcome,
+    AccountId, BoxClass, BoxEnd, BoxId, ChildExit, DeviceId, FlowRefused, Limits, Notice, Publish,
+    RequestOutcome, Tier,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow};
+use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow, ReportRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 2;
+pub const API: u32 = 3;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,7 +23,27 @@ pub enum Ask {
     /// Run a command in a box. Descriptors: the box's ends of stdin, stdout
     /// and stderr if `pty` is `None`, then one `O_PATH` descriptor a grant.
     Run(Box<RunAsk>),
-    /// A signal for the box's command (only after [`Ask::Run`]).
+    /// Run a further command in a running box of this node. Descriptors: its
+    /// ends of stdin, stdout and stderr if `pty` is `None`.
+    Exec(Box<ExecAsk>),
+    /// The newest boundary report of a box.
+    Report {
+        /// Name or id of the box, perhaps `@DEVICE`.
+        target: String,
+    },
+    /// What a detached box wrote.
+    Logs {
+        /// Name or id of a box of this node.
+        target: String,
+        /// Go on with what it writes.
+        follow: bool,
+    },
+    /// A picture of a box's own display.
+    Screenshot {
+        /// Name or id of a box of this node.
+        target: String,
+    },
+    /// A signal for the command (only after [`Ask::Run`] or [`Ask::Exec`]).
     Signal(i32),
     /// The boxes of every device.
     Ps,
@@ -76,6 +97,37 @@ pub struct RunAsk {
     pub cwd: Option<Vec<u8>>,
     /// Environment that was asked for; the values go to the box and nowhere else.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Rows and columns if it gets a terminal.
+    pub pty: Option<(u16, u16)>,
+    /// What it is kept from.
+    pub tier: Tier,
+    /// What it is for.
+    pub class: BoxClass,
+    /// What it may use up.
+    pub limits: Limits,
+    /// Ports of the node's loopback that lead to ports of the box.
+    pub publish: Vec<Publish>,
+    /// It outlives its client; what it writes is kept for `bailey logs`.
+    pub detach: bool,
+    /// A display of its own, in pixels.
+    pub display: Option<(u16, u16)>,
+    /// Whether it may use the graphics processor.
+    pub gpu: bool,
+    /// It may start although it is weaker than `tier`.
+    pub allow_weaker: bool,
+}
+
+/// A further command in a running box.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ExecAsk {
+    /// Name or id of a box of this node.
+    pub target: String,
+    /// The command's words.
+    pub command: Vec<Vec<u8>>,
+    /// Environment that was asked for.
+    pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where it starts; `None` is the box's own folder.
+    pub cwd: Option<Vec<u8>>,
     /// Rows and columns if it gets a terminal.
     pub pty: Option<(u16, u16)>,
 }
@@ -152,6 +204,19 @@ pub enum Tell {
         /// The new device.
         device: DeviceId,
     },
+    /// The answer to [`Ask::Report`].
+    Report(Box<ReportRow>),
+    /// What a detached box wrote: raw bytes of one stream, 1 or 2.
+    Log {
+        /// 1 is stdout (or its terminal), 2 stderr.
+        stream: u8,
+        /// What it wrote.
+        bytes: Vec<u8>,
+    },
+    /// A picture, as PNG, in parts.
+    Picture(Vec<u8>),
+    /// The further command ended.
+    ExecEnded(ChildExit),
     /// Nothing more comes.
     Done,
     /// It failed.
@@ -171,6 +236,8 @@ pub struct Ended {
     pub processes_ended: Option<u32>,
     /// Processes still there, counted after; `None` where nobody could count.
     pub processes_left: Option<u32>,
+    /// Limits that it ran into, in words.
+    pub limits_met: Vec<String>,
     /// What was refused, each kind once with its count.
     pub refusals: Vec<(FlowRefused, u64)>,
 }

@@ -11,5 +11,7 @@ pub mod client;
 pub mod daemon;
 mod log;
 pub mod paths;
+mod png;
 pub mod rows;
 pub mod show;
+mod unseen;

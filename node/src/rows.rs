@@ -5,10 +5,12 @@
 use std::net::IpAddr;
 
 use bailey_model::{
-    AddrClass, BoxEnd, DeviceId, Entry, Event, FlowEnded, FlowId, FlowOpened, FlowRefused, Host,
-    HostFrom, Incarnation, Proto,
+    AddrClass, AxisReport, BoundaryReport, BoxEnd, DeviceId, Direction, Entry, Event, Fact,
+    FlowEnded, FlowId, FlowOpened, FlowRefused, Host, HostFrom, Incarnation, Proto, Timestamp,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::unseen;
 
 /// Version of every row.
 pub const V: u32 = 1;
@@ -43,7 +45,8 @@ pub struct BoxRow {
 pub struct FlowRow {
     /// Schema version.
     pub v: u32,
-    /// `flow`, `refused`, `name`, `started`, `end`, `ended`, `gap`, `newer`.
+    /// `flow`, `refused`, `name`, `started`, `end`, `ended`, `gap`, `newer`, and `note`
+    /// for what is no entry.
     pub kind: String,
     /// When, RFC 3339 UTC.
     pub ts: String,
@@ -58,13 +61,15 @@ pub struct FlowRow {
     pub verdict: Option<String>,
     /// Why it was refused.
     pub reason: Option<String>,
+    /// `out`, or `in` for one that came by a published port.
+    pub direction: Option<String>,
     /// `tcp`, `udp`, `dns`.
     pub proto: Option<String>,
-    /// The box's own end.
+    /// The box's own end; of one that came in, the gate's end on the link.
     pub src_ip: Option<IpAddr>,
     /// The box's own port.
     pub src_port: Option<u16>,
-    /// The dialled address.
+    /// The dialled address; of one that came in, the box's own.
     pub dst_ip: Option<IpAddr>,
     /// The dialled port.
     pub dst_port: Option<u16>,
@@ -72,7 +77,7 @@ pub struct FlowRow {
     pub dst_host: Option<String>,
     /// `dns` or `none`.
     pub host_from: Option<String>,
-    /// Class of the address.
+    /// Class of the dialled address; of one that came in, of where from.
     pub dst_class: Option<String>,
     /// Payload bytes from the box.
     pub bytes_out: Option<u64>,
@@ -82,11 +87,12 @@ pub struct FlowRow {
     pub duration_s: Option<f64>,
     /// Not written by this version.
     pub community_id: Option<String>,
-    /// The node's own end of the dialled socket.
+    /// The node's own end of the dialled socket; of one that came in, the end of
+    /// whoever did.
     pub outer_src_ip: Option<IpAddr>,
-    /// The node's own port of the dialled socket.
+    /// Its port.
     pub outer_src_port: Option<u16>,
-    /// The term of the reach that granted it.
+    /// The term of the reach, or the published port, that granted it.
     pub rule: Option<String>,
     /// Not written by this version.
     pub tls_sni: Option<String>,
@@ -139,6 +145,94 @@ pub struct DeviceRow {
     pub connected: bool,
 }
 
+/// What was measured inside a box before its command ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReportRow {
+    /// Schema version.
+    pub v: u32,
+    /// When, RFC 3339 UTC.
+    pub ts: String,
+    /// The box's name.
+    #[serde(rename = "box")]
+    pub box_name: String,
+    /// The box's id, hex.
+    pub box_id: String,
+    /// The run of it, hex.
+    pub incarnation: String,
+    /// The device that ran it.
+    pub device: String,
+    /// The tier that was asked.
+    pub asked: String,
+    /// The tier that was earned, `not-earned`, or `unmeasured`.
+    pub level: String,
+    /// `plain` or `browser`.
+    pub class: String,
+    /// `namespaces`, `bubblewrap`, `landlock`.
+    pub method: String,
+    /// Image name.
+    pub image: String,
+    /// One a side.
+    pub axes: Vec<AxisRow>,
+}
+
+/// One side of a box's boundary.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AxisRow {
+    /// `files`, `processes`, `syscalls`, `capabilities`, `network`, `limits`.
+    pub axis: String,
+    /// `fenced`, `not-fenced`, `passes`, `decided`, `not-measured`.
+    pub verdict: String,
+    /// How that was got.
+    pub facts: Vec<FactRow>,
+}
+
+/// One thing that was tried, or is known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FactRow {
+    /// What was tried.
+    pub what: String,
+    /// What came of it.
+    pub got: String,
+    /// Whether the boundary held; null where it only informs.
+    pub held: Option<bool>,
+}
+
+impl ReportRow {
+    /// The row of a report.
+    #[must_use]
+    pub fn of(box_name: &str, device: &str, ts: Timestamp, report: &BoundaryReport) -> Self {
+        let axis = |axis: &AxisReport| AxisRow {
+            axis: axis.axis.as_str().to_owned(),
+            verdict: axis.verdict.as_str().to_owned(),
+            facts: axis.facts.iter().map(FactRow::of).collect(),
+        };
+        Self {
+            v: V,
+            ts: ts.to_string(),
+            box_name: box_name.to_owned(),
+            box_id: report.box_id.to_string(),
+            incarnation: report.incarnation.to_string(),
+            device: device.to_owned(),
+            asked: report.asked.to_string(),
+            level: report.level.as_str().to_owned(),
+            class: report.class.as_str().to_owned(),
+            method: report.method.as_str().to_owned(),
+            image: report.image.clone(),
+            axes: report.axes.iter().map(axis).collect(),
+        }
+    }
+}
+
+impl FactRow {
+    fn of(fact: &Fact) -> Self {
+        Self {
+            what: fact.what.clone(),
+            got: fact.got.clone(),
+            held: fact.held,
+        }
+    }
+}
+
 impl FlowRow {
     fn new(kind: &str, box_name: &str, entry: &Entry) -> Self {
         Self {
@@ -150,6 +244,7 @@ impl FlowRow {
             flow: None,
             verdict: None,
             reason: None,
+            direction: None,
             proto: None,
             src_ip: None,
             src_port: None,
@@ -171,6 +266,18 @@ impl FlowRow {
         }
     }
 
+    /// What is to be known before the rows; no entry of its own.
+    #[must_use]
+    pub fn note(box_name: &str, ts: Timestamp, reason: &str) -> Self {
+        let event = Event::Gap(bailey_model::Gap {
+            reason: reason.to_owned(),
+        });
+        let entry = Entry { no: 0, ts, event };
+        let mut row = Self::new("note", box_name, &entry);
+        row.reason = Some(reason.to_owned());
+        row
+    }
+
     fn named(mut self, proto: Proto, host: Option<&Host>, from: HostFrom) -> Self {
         self.proto = Some(proto.to_string());
         self.dst_host = host.map(ToString::to_string);
@@ -184,8 +291,17 @@ impl FlowRow {
         self
     }
 
+    fn directed(mut self, direction: Direction) -> Self {
+        self.direction = Some(direction.as_str().to_owned());
+        let client = direction.client();
+        self.outer_src_ip = client.map(|client| client.ip());
+        self.outer_src_port = client.map(|client| client.port());
+        self
+    }
+
     fn opened(mut self, opened: &FlowOpened) -> Self {
         self = self.named(opened.tuple.proto, opened.host.as_ref(), opened.host_from);
+        self = self.directed(opened.direction);
         self.flow = Some(opened.flow.0);
         self.verdict = Some("allow".to_owned());
         self.src_ip = Some(opened.tuple.src.ip());
@@ -199,6 +315,7 @@ impl FlowRow {
 
     fn refused(mut self, refused: &FlowRefused) -> Self {
         self = self.named(refused.proto, refused.host.as_ref(), refused.host_from);
+        self = self.directed(refused.direction);
         self.verdict = Some("refuse".to_owned());
         self.reason = Some(refused.refusal.as_str().to_owned());
         self.src_ip = refused.src.map(|addr| addr.ip());
@@ -244,7 +361,11 @@ impl FlowRow {
                 row.count = u64::from(asked.count);
                 Some(row)
             }
-            Event::BoxStarted(_) => Some(new("started")),
+            Event::BoxStarted(started) => {
+                let mut row = new("started");
+                row.reason = unseen::reason(&started.reach).map(str::to_owned);
+                Some(row)
+            }
             Event::BoxEnded(ended) => {
                 let mut row = new("ended");
                 row.end = Some(end_text(&ended.end));
@@ -260,9 +381,11 @@ impl FlowRow {
                 row.reason = Some(format!("kind {} of a newer version", newer.kind));
                 Some(row)
             }
-            Event::DeviceNamed(_) | Event::Notice(_) | Event::Request(_) | Event::Receipt(_) => {
-                None
-            }
+            Event::DeviceNamed(_)
+            | Event::Report(_)
+            | Event::Notice(_)
+            | Event::Request(_)
+            | Event::Receipt(_) => None,
         }
     }
 }
@@ -280,6 +403,8 @@ pub fn end_text(end: &BoxEnd) -> String {
         BoxEnd::FenceLost => "fence lost".to_owned(),
         BoxEnd::NotStarted(what) => format!("not started: {what}"),
         BoxEnd::NodeLost => "node lost".to_owned(),
+        BoxEnd::Weaker(which) => format!("weaker than asked: {which}"),
+        BoxEnd::TimeOut => "its time was up".to_owned(),
     }
 }
 
@@ -319,6 +444,7 @@ impl Fold {
             | Event::BoxEnded(_)
             | Event::Gap(_)
             | Event::DeviceNamed(_)
+            | Event::Report(_)
             | Event::Notice(_)
             | Event::Request(_)
             | Event::Receipt(_)

@@ -5,14 +5,32 @@
 
 /// Longest shown text in characters; longer is cut in the middle.
 const COLUMNS: usize = 120;
+/// As much of a sentence: its end says why.
+const SENTENCE: usize = 600;
 
 /// Makes a text safe for a terminal: control characters (C0, C1, DEL),
 /// bidirectional and invisible ones become `\u{..}`; long text is cut in the
 /// middle.
 #[must_use]
 pub fn text(raw: &str) -> String {
-    let escaped: String = raw
-        .chars()
+    cut(&escaped(raw, &is_unsafe), COLUMNS)
+}
+
+/// As [`text`], for a sentence of bailey's own that may hold such a text: longer
+/// before it is cut, since its end says why.
+#[must_use]
+pub fn sentence(raw: &str) -> String {
+    cut(&escaped(raw, &is_unsafe), SENTENCE)
+}
+
+/// As [`text`], for output of any length: lines and tabs stay, nothing is cut.
+#[must_use]
+pub fn lines(raw: &str) -> String {
+    escaped(raw, &|c| is_unsafe(c) && !matches!(c, '\n' | '\t'))
+}
+
+fn escaped(raw: &str, is_unsafe: &dyn Fn(char) -> bool) -> String {
+    raw.chars()
         .flat_map(|c| {
             if is_unsafe(c) {
                 Shown::Escaped(c.escape_unicode())
@@ -20,8 +38,7 @@ pub fn text(raw: &str) -> String {
                 Shown::Plain(Some(c))
             }
         })
-        .collect();
-    cut(&escaped)
+        .collect()
 }
 
 /// As [`text`], for bytes that may not be UTF-8.
@@ -51,12 +68,12 @@ fn is_unsafe(c: char) -> bool {
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-fn cut(shown: &str) -> String {
+fn cut(shown: &str, columns: usize) -> String {
     let count = shown.chars().count();
-    if count <= COLUMNS {
+    if count <= columns {
         return shown.to_owned();
     }
-    let side = (COLUMNS - 1) / 2;
+    let side = (columns - 1) / 2;
     let head = shown.chars().take(side);
     let tail = shown.chars().skip(count - side);
     head.chain(std::iter::once('…')).chain(tail).collect()
@@ -89,6 +106,9 @@ mod tests {
             let shown = text(&raw);
             prop_assert!(shown.chars().all(|c| !is_unsafe(c)));
             prop_assert!(shown.chars().count() <= COLUMNS);
+            let shown = sentence(&raw);
+            prop_assert!(shown.chars().all(|c| !is_unsafe(c)));
+            prop_assert!(shown.chars().count() <= SENTENCE);
         }
 
         #[test]

@@ -17,11 +17,21 @@ pub(crate) struct Line {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a command in a box.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
+    /// Run a further command in a running box.
+    Exec(ExecArgs),
     /// List the boxes of all your devices.
     Ps(JsonArgs),
     /// Show what a box dialled, and what was decided.
     Flows(FlowsArgs),
+    /// Show what was measured inside a box before its command ran.
+    Report(TargetArgs),
+    /// Show what a detached box wrote.
+    Logs(LogsArgs),
+    /// Write a picture of a box's own display as PNG.
+    Screenshot(ScreenshotArgs),
+    /// Say what this machine can do for a box, what not, and what would help.
+    Doctor(DoctorArgs),
     /// Stop a box, here or on another device.
     Stop(StopArgs),
     /// Show the notices of all your devices.
@@ -46,10 +56,10 @@ pub(crate) struct RunArgs {
     /// Name of the box; its own folder is kept under this name.
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// What it may dial: nothing, internet, local, HOST[:PORT], ADDRESS[/LEN][:PORT]; comma-joined.
-    #[arg(long, default_value = "internet")]
-    pub(crate) reach: String,
-    /// Grant a folder or file: PATH[:ro|:rw] (read-only unless :rw).
+    /// What it may dial (gated only; internet unless said): nothing, internet, local, HOST[:PORT], ADDRESS[/LEN][:PORT]; comma-joined.
+    #[arg(long)]
+    pub(crate) reach: Option<String>,
+    /// Grant a folder or file: PATH[:ro|:rw] (read-only unless :rw); `gpu` is the graphics processor (a folder of that name is ./gpu).
     #[arg(long = "grant", value_name = "PATH[:ro|:rw]")]
     pub(crate) grants: Vec<OsString>,
     /// Grant the current folder (read-write unless `ro`) and start in it.
@@ -58,12 +68,89 @@ pub(crate) struct RunArgs {
     /// Pass a variable of the environment, or set one.
     #[arg(long = "env", value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
+    /// What it is kept from: l1, l1.5, l2 (no network) or gated (each flow decided).
+    #[arg(long, value_name = "TIER", default_value = "gated")]
+    pub(crate) tier: String,
+    /// What it is for: `browser` lets a browser make its own sandbox inside.
+    #[arg(long, value_name = "CLASS", value_parser = ["browser"])]
+    pub(crate) class: Option<String>,
+    /// A display of its own.
+    #[arg(long, value_name = "virtual", value_parser = ["virtual"])]
+    pub(crate) display: Option<String>,
+    /// What it may use up: mem=2G,cpus=2,pids=512,files=1024,time=1h.
+    #[arg(long = "limit", value_name = "LIMITS")]
+    pub(crate) limits: Option<String>,
+    /// Let a port of this machine's loopback lead to a port of the box.
+    #[arg(long, value_name = "HOSTPORT:BOXPORT")]
+    pub(crate) publish: Vec<String>,
+    /// Leave it running in the background; `bailey logs` shows what it writes.
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Start it although it is weaker than asked, and say so first.
+    #[arg(long)]
+    pub(crate) allow_weaker: bool,
     /// Write how it ended to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) result: Option<PathBuf>,
     /// The command and its words.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// The box: NAME or its id.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// Pass a variable of the environment, or set one.
+    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<OsString>,
+    /// The command and its words.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TargetArgs {
+    /// The box: NAME, its id, or NAME@DEVICE.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The box: NAME or its id.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// Go on with what it writes.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Its bytes as they are, where they go to no terminal.
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScreenshotArgs {
+    /// The box: NAME or its id.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// The file to write; never one that is there.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print the AppArmor profile for the launcher, and how to load it.
+    #[arg(long)]
+    pub(crate) print_apparmor: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,12 +1,18 @@
 //! The command line: parses, asks the node, prints.
 
 mod args;
+mod attend;
 mod demo;
 mod device;
+mod doctor;
+mod exec;
+mod logs;
 mod out;
 mod read;
 mod relay;
+mod report;
 mod run;
+mod screenshot;
 mod stop;
 
 use std::process::ExitCode;
@@ -40,6 +46,11 @@ pub fn main() -> ExitCode {
 fn dispatch(verb: Verb) -> Result<u8, Failure> {
     match verb {
         Verb::Run(args) => run::run(&args),
+        Verb::Exec(args) => exec::exec(&args),
+        Verb::Report(args) => report::report(&args),
+        Verb::Logs(args) => logs::logs(&args),
+        Verb::Screenshot(args) => screenshot::screenshot(&args),
+        Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Ps(args) => read::ps(&args),
         Verb::Flows(args) => read::flows(&args),
         Verb::Notices(args) => read::notices(&args),

@@ -40,9 +40,9 @@ pub(crate) fn failure(failure: &Failure) {
     if failure.text.is_empty() {
         return;
     }
-    say(&show::text(&failure.text));
+    say(&show::sentence(&failure.text));
     if let Some(hint) = &failure.hint {
-        say(&format!("  {}", show::text(hint)));
+        say(&format!("  {}", show::sentence(hint)));
     }
 }
 

@@ -122,7 +122,17 @@ pub(super) fn flow_line(row: &FlowRow) -> String {
         (Some(ip), Some(port)) => std::net::SocketAddr::new(ip, port).to_string(),
         _ => String::new(),
     };
-    let host = row.dst_host.as_deref().map(show::text).unwrap_or_default();
+    let inbound = row.direction.as_deref() == Some("in");
+    let client = match (row.outer_src_ip, row.outer_src_port) {
+        (Some(ip), Some(port)) if inbound => {
+            format!("in ← {}", std::net::SocketAddr::new(ip, port))
+        }
+        _ => String::new(),
+    };
+    let host = match inbound {
+        true => client,
+        false => row.dst_host.as_deref().map(show::text).unwrap_or_default(),
+    };
     let mut how = Vec::new();
     how.extend(row.dst_class.clone());
     how.extend(row.reason.as_deref().map(show::text));

@@ -1,202 +1,174 @@
 //! `bailey run`.
 
-use std::ffi::OsStr;
-use std::io::{IsTerminal as _, Write as _};
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
-use bailey_channel::Channel;
-use bailey_model::{BoxEnd, ChildExit, FlowRefused, Host, Proto, Reach, StoppedBy};
+use bailey_model::{
+    BoxClass, BoxEnd, ChildExit, FlowRefused, Host, Limits, Proto, Publish, Reach, StoppedBy, Tier,
+};
 use nix::fcntl::OFlag;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::SignalFd;
 use nix::sys::stat::Mode;
 use serde_json::json;
 
 use super::args::RunArgs;
+use super::attend::{self, Attended};
 use super::out;
-use super::relay::{self, Pipes, Relay};
+use super::relay::{self, Pipes};
 use crate::api::{Ask, Ended, Failure, GrantAsk, RunAsk, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
 use crate::show;
 
 /// Exit code of a box that a person stopped.
-const EXIT_STOPPED: u8 = 121;
+pub(super) const EXIT_STOPPED: u8 = 121;
+/// Exit code of a box that is weaker than it was asked to be.
+const EXIT_WEAKER: u8 = 120;
+/// As timeout(1) says that the time was up.
+const EXIT_TIME: u8 = 124;
+/// Pixels of a display of a box's own.
+const DISPLAY: (u16, u16) = (1280, 800);
+/// The grant that is no path: the graphics processor.
+const GPU: &str = "gpu";
 /// Exit code of a failure of bailey's own.
-const EXIT_FAILED: u8 = 125;
+pub(super) const EXIT_FAILED: u8 = 125;
 
 /// Runs a command in a box and passes its exit code through.
 pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
+    if args.detach && args.result.is_some() {
+        return Err(Failure::usage(
+            "--result says how a box ended, which a command line with --detach does not wait for",
+        ));
+    }
     let mut result = args.result.as_deref().map(open_result).transpose()?;
     let ran = run_box(args);
     if let Some(file) = &mut result {
         let text = match &ran {
-            Ok(ended) => json!({
+            Ok(Outcome::Ended(ended)) => json!({
                 "v": 1, "exit": exit_code(ended), "child": ended.exit.map(ChildExit::shell_code),
                 "end": crate::rows::end_text(&ended.end), "flows_reset": ended.flows_reset,
                 "processes_ended": ended.processes_ended, "processes_left": ended.processes_left,
+                "limits_met": ended.limits_met,
             }),
+            Ok(Outcome::Detached) => json!({"v": 1, "exit": 0, "child": null, "end": "detached"}),
             Err(failure) => json!({
                 "v": 1, "exit": failure.exit_code(), "child": null, "end": failure.text,
             }),
         };
         writeln!(file, "{text}").map_err(|error| Failure::host(format!("--result: {error}")))?;
     }
-    let ended = ran?;
-    match ended.end {
-        BoxEnd::NotStarted(what) => Err(Failure::host(what)),
-        _ => Ok(exit_code(&ended)),
+    match ran? {
+        Outcome::Detached => Ok(0),
+        Outcome::Ended(ended) => match ended.end {
+            BoxEnd::NotStarted(what) => Err(Failure::host(what)),
+            _ => Ok(exit_code(&ended)),
+        },
     }
 }
 
-fn run_box(args: &RunArgs) -> Result<Ended, Failure> {
+fn run_box(args: &RunArgs) -> Result<Outcome, Failure> {
     let (ask, granted) = ask_of(args)?;
-    let pipes = match ask.pty {
-        Some(_) => None,
-        None => Some(Pipes::new().map_err(|error| Failure::host(format!("pipe: {error}")))?),
+    let pipes = match ask.pty.is_some() || ask.detach {
+        true => None,
+        false => Some(Pipes::new().map_err(|error| Failure::host(format!("pipe: {error}")))?),
     };
     let inner = pipes
         .as_ref()
         .map_or(&[] as &[OwnedFd], |pipes| &pipes.inner);
     let fds: Vec<_> = inner.iter().chain(&granted).map(AsFd::as_fd).collect();
-    let what = format!("reach {} · {}", ask.reach, count(granted.len(), "grant"));
+    let what = what_of(&ask);
     let client = Client::ask(&here()?, &Ask::Run(Box::new(ask)), &fds)?;
     // Only now: a node that was started must not inherit blocked signals.
-    let signals = block_signals()?;
+    let signals = attend::block_signals()?;
     // The box's ends belong to the box alone from here, so that the relay
     // sees their end.
     let outer = pipes.map(|pipes| pipes.outer);
     drop(granted);
-    let ended = attend(args, client, outer, signals, &what)?;
-    if !args.quiet {
-        summary(&ended);
+    let mut attended = Attended::new(&client, outer, signals)?;
+    let outcome = follow(args, client, &mut attended, &what);
+    // Whatever came of it, what the box wrote is carried and the terminal
+    // given back.
+    attended.finish();
+    let outcome = outcome?;
+    if let Outcome::Ended(ended) = &outcome {
+        if let BoxEnd::Weaker(which) = &ended.end {
+            not_started(which);
+        }
+        if !args.quiet {
+            summary(ended);
+        }
     }
-    Ok(ended)
+    Ok(outcome)
 }
 
-/// Follows the box until it is over. Whatever came of it, what the box wrote is
-/// carried and the terminal given back.
-fn attend(
-    args: &RunArgs,
-    mut client: Client,
-    outer: Option<[OwnedFd; 3]>,
-    signals: SignalFd,
-    what: &str,
-) -> Result<Ended, Failure> {
-    let master = Arc::new(Mutex::new(None));
-    forward(signals, client.sender()?, Arc::clone(&master));
-    let mut relay = outer.map(Relay::pipes);
-    let ended = follow(args, &mut client, &mut relay, &master, what);
-    drop(lock(&master).take());
-    if let Some(relay) = relay {
-        relay.finish();
-    }
-    ended
+/// What came of a run, for this command line.
+enum Outcome {
+    /// The box is over.
+    Ended(Box<Ended>),
+    /// It lives on without this command line.
+    Detached,
 }
 
+/// The tier and what goes with it, for the line that says that it runs.
+fn what_of(ask: &RunAsk) -> String {
+    let grants = count(ask.grants.len(), "grant");
+    match ask.tier {
+        Tier::Gated => format!("{} · reach {} · {grants}", ask.tier, ask.reach),
+        Tier::L1 | Tier::L15 => format!("{} · network passes · {grants}", ask.tier),
+        Tier::L2 => format!("{} · no network · {grants}", ask.tier),
+    }
+}
+
+/// Follows the box until it is over, or goes its own way.
 fn follow(
     args: &RunArgs,
-    client: &mut Client,
-    relay: &mut Option<Relay>,
-    master: &Mutex<Option<OwnedFd>>,
+    mut client: Client,
+    attended: &mut Attended,
     what: &str,
-) -> Result<Ended, Failure> {
+) -> Result<Outcome, Failure> {
     loop {
         let mut message = client.receive()?;
         match message.value {
             Tell::Running { name, .. } => {
                 if !args.quiet {
-                    out::say(&format!("box {name} · {what} · bailey flows {name}"));
+                    let more = match args.detach {
+                        true => format!(" · bailey logs {name}"),
+                        false => String::new(),
+                    };
+                    out::say(&format!("box {name} · {what} · bailey flows {name}{more}"));
+                }
+                if args.detach {
+                    out::line(&name)?;
+                    return Ok(Outcome::Detached);
                 }
                 if let Some(fd) = message.fds.pop_front() {
-                    *relay = Some(
-                        Relay::terminal(&fd)
-                            .map_err(|error| Failure::host(format!("terminal: {error}")))?,
-                    );
-                    relay::resize(&fd);
-                    *lock(master) = Some(fd);
+                    attended.terminal(fd)?;
                 }
             }
             Tell::Refused(refused) if !args.quiet => {
-                say(relay.as_ref(), &format!("refused {}", describe(&refused)));
+                attended.say(&format!("refused {}", describe(&refused)));
             }
             Tell::Noticed(notice) if !args.quiet => {
                 let text = show::text(&notice.text);
-                say(relay.as_ref(), &format!("notice: this box {text}"));
+                attended.say(&format!("notice: this box {text}"));
             }
-            Tell::Note(note) if !args.quiet => {
-                say(relay.as_ref(), &show::text(&note));
-            }
-            Tell::Ended(ended) => return Ok(ended),
+            Tell::Note(note) if !args.quiet => attended.say(&show::sentence(&note)),
+            Tell::Ended(ended) => return Ok(Outcome::Ended(Box::new(ended))),
             Tell::Failed(failure) => return Err(failure),
             _ => {}
         }
     }
 }
 
-/// A line beside what the box writes; a raw terminal does not return by itself.
-fn say(relay: Option<&Relay>, text: &str) {
-    let raw = relay.is_some_and(Relay::is_raw) && std::io::stderr().is_terminal();
-    let end = if raw { "\r" } else { "" };
-    out::say(&format!("{text}{end}"));
-}
-
-fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    value
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Forwards signals to the box's command, and the window's size to its pty.
-fn forward(signals: SignalFd, mut sender: Channel, master: Arc<Mutex<Option<OwnedFd>>>) {
-    std::thread::spawn(move || {
-        while let Ok(Some(info)) = signals.read_signal() {
-            let Ok(number) = i32::try_from(info.ssi_signo) else {
-                continue;
-            };
-            if number == Signal::SIGWINCH as i32 {
-                if let Some(master) = &*lock(&master) {
-                    relay::resize(master);
-                }
-            } else if sender.send(&Ask::Signal(number), &[]).is_err() {
-                return;
-            }
-        }
-    });
-}
-
-/// Before any thread is started, so that only the signalfd gets them.
-fn block_signals() -> Result<SignalFd, Failure> {
-    let mut set = SigSet::empty();
-    for signal in [
-        Signal::SIGINT,
-        Signal::SIGTERM,
-        Signal::SIGHUP,
-        Signal::SIGQUIT,
-        Signal::SIGWINCH,
-        Signal::SIGUSR1,
-        Signal::SIGUSR2,
-    ] {
-        set.add(signal);
-    }
-    set.thread_block()
-        .and_then(|()| SignalFd::new(&set))
-        .map_err(|error| Failure::host(format!("signals: {error}")))
-}
-
-fn here() -> Result<Paths, Failure> {
+pub(super) fn here() -> Result<Paths, Failure> {
     Paths::from_env().map_err(|error| Failure::host(error.to_string()))
 }
 
 /// The question, and the descriptors of its grants, held from here on.
 fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
-    let reach: Reach = args
-        .reach
-        .parse()
-        .map_err(|error| Failure::usage(format!("{error}")))?;
+    let shape = shape_of(args)?;
     let mut grants = Vec::new();
     let mut held = Vec::new();
     let mut grant = |path: &Path, read_only| {
@@ -208,7 +180,13 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
         held.push(fd);
         Ok::<_, Failure>(())
     };
+    let mut gpu = false;
     for written in &args.grants {
+        // A folder of that name is ./gpu.
+        if written == GPU {
+            gpu = true;
+            continue;
+        }
         let (path, read_only) = split_grant(written);
         grant(Path::new(OsStr::from_bytes(&path)), read_only)?;
     }
@@ -228,7 +206,7 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
         grant(&folder, read_only)?;
         cwd = Some(folder.into_os_string().into_vec());
     }
-    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let terminal = attend::has_terminal() && !args.detach;
     let ask = RunAsk {
         name: args.name.clone(),
         command: args
@@ -236,17 +214,61 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
             .iter()
             .map(|word| word.as_bytes().to_vec())
             .collect(),
-        reach: reach.to_string(),
+        reach: shape.reach.to_string(),
         grants,
         cwd,
-        env: args
-            .env
-            .iter()
-            .map(|word| variable(word))
-            .collect::<Result<_, _>>()?,
+        env: variables(&args.env)?,
         pty: if terminal { relay::window() } else { None },
+        tier: shape.tier,
+        class: match args.class {
+            Some(_) => BoxClass::Browser,
+            None => BoxClass::Plain,
+        },
+        limits: shape.limits,
+        publish: shape.publish,
+        detach: args.detach,
+        display: args.display.as_ref().map(|_| DISPLAY),
+        gpu,
+        allow_weaker: args.allow_weaker,
     };
     Ok((ask, held))
+}
+
+/// What a run is asked to be, read from its words.
+struct Shape {
+    tier: Tier,
+    limits: Limits,
+    publish: Vec<Publish>,
+    reach: Reach,
+}
+
+fn shape_of(args: &RunArgs) -> Result<Shape, Failure> {
+    let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+    let tier: Tier = args.tier.parse().map_err(|error| usage(&error))?;
+    let limits = args.limits.as_deref().map(str::parse::<Limits>);
+    let limits = limits
+        .transpose()
+        .map_err(|error| usage(&error))?
+        .unwrap_or_default();
+    let publish: Vec<Publish> = args
+        .publish
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()
+        .map_err(|error| usage(&error))?;
+    if tier != Tier::Gated && (args.reach.is_some() || !publish.is_empty()) {
+        return Err(Failure::usage(format!(
+            "--reach and --publish belong to the gated tier; at {tier} nobody decides flows"
+        )));
+    }
+    let reach = args.reach.as_deref().unwrap_or("internet");
+    let reach: Reach = reach.parse().map_err(|error| usage(&error))?;
+    Ok(Shape {
+        tier,
+        limits,
+        publish,
+        reach,
+    })
 }
 
 /// `PATH`, `PATH:ro` or `PATH:rw`.
@@ -271,6 +293,14 @@ fn hold(path: &Path) -> Result<(PathBuf, OwnedFd), Failure> {
     let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let fd = nix::fcntl::open(&real, flags, Mode::empty()).map_err(|error| fault(&error))?;
     Ok((real, fd))
+}
+
+/// Name and value.
+type Variable = (Vec<u8>, Vec<u8>);
+
+/// The variables that are passed or set.
+pub(super) fn variables(words: &[OsString]) -> Result<Vec<Variable>, Failure> {
+    words.iter().map(|word| variable(word)).collect()
 }
 
 /// `NAME=VALUE`, or `NAME` as it is in the caller's environment.
@@ -321,9 +351,21 @@ fn exit_code(ended: &Ended) -> u8 {
     match (&ended.end, ended.exit) {
         (BoxEnd::Exited(exit), _) => exit.shell_code(),
         (BoxEnd::Stopped(_), _) => EXIT_STOPPED,
+        (BoxEnd::Weaker(_), _) => EXIT_WEAKER,
+        (BoxEnd::TimeOut, _) => EXIT_TIME,
         (BoxEnd::ClientGone | BoxEnd::FenceLost | BoxEnd::NotStarted(_) | BoxEnd::NodeLost, _) => {
             EXIT_FAILED
         }
+    }
+}
+
+/// Why nothing ran, a line each reason. Said even where little is.
+fn not_started(which: &str) {
+    let mut reasons = which.split("; ").map(show::text);
+    let first = reasons.next().unwrap_or_default();
+    out::say(&format!("not started: weaker than asked ({first})"));
+    for reason in reasons {
+        out::say(&format!("  {reason}"));
     }
 }
 
@@ -344,8 +386,16 @@ fn summary(ended: &Ended) {
                 "stopped {who}: {processes} ended, {left}, {flows} reset"
             ));
         }
+        BoxEnd::TimeOut => out::say("its time was up; it was ended"),
         BoxEnd::FenceLost => out::say("the box's launcher went away; the box went with it"),
-        BoxEnd::Exited(_) | BoxEnd::ClientGone | BoxEnd::NotStarted(_) | BoxEnd::NodeLost => {}
+        BoxEnd::Exited(_)
+        | BoxEnd::ClientGone
+        | BoxEnd::NotStarted(_)
+        | BoxEnd::Weaker(_)
+        | BoxEnd::NodeLost => {}
+    }
+    for met in &ended.limits_met {
+        out::say(&show::text(met));
     }
     for (refused, times) in &ended.refusals {
         let times = if *times > 1 {
@@ -398,6 +448,10 @@ fn would_grant(refused: &FlowRefused) -> String {
 /// One refusal in words.
 fn describe(refused: &FlowRefused) -> String {
     let host = refused.host.as_ref().map(|host| show::text(host.as_str()));
+    if let (Some(client), Some(dst)) = (refused.direction.client(), refused.dst) {
+        let (proto, port, why) = (refused.proto, dst.port(), refused.refusal.as_str());
+        return format!("{proto} from {client} to its port {port}: {why}");
+    }
     let what = match (refused.proto, host, refused.dst) {
         (Proto::Dns, Some(host), _) => format!("the name {host}"),
         (proto, Some(host), Some(dst)) => format!("{proto} {host} ({dst})"),

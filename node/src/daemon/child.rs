@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::event::{COMMANDS, NodeEvent, RunId};
+use super::event::{COMMANDS, FenceId, NodeEvent, RunId};
 
 /// A command and its descriptors.
-type Outgoing<T> = (T, Vec<OwnedFd>);
+pub(crate) type Outgoing<T> = (T, Vec<OwnedFd>);
 
 /// The node's end of a program of a box. Dropping it ends the program.
 #[derive(Debug)]
@@ -27,22 +27,32 @@ pub(crate) struct Program<T> {
 impl<T> Program<T> {
     /// Queues one command; `false` if the program is gone or does not read.
     pub(crate) fn send(&self, command: T, fds: Vec<OwnedFd>) -> bool {
-        self.commands.try_send((command, fds)).is_ok()
+        self.offer(command, fds).is_ok()
+    }
+
+    /// As [`Program::send`], but gives back what was not taken.
+    pub(crate) fn offer(&self, command: T, fds: Vec<OwnedFd>) -> Result<(), Outgoing<T>> {
+        self.commands
+            .try_send((command, fds))
+            .map_err(mpsc::error::TrySendError::into_inner)
     }
 }
 
-/// Starts a box's launcher.
+/// Starts a launcher, which waits for its order.
 ///
 /// # Errors
 /// When the program is not there or cannot be started.
-pub(crate) fn fence(run: RunId, events: mpsc::Sender<NodeEvent>) -> io::Result<Program<ToFence>> {
+pub(crate) fn fence(
+    fence: FenceId,
+    events: mpsc::Sender<NodeEvent>,
+) -> io::Result<Program<ToFence>> {
     start::<ToFence, FromFence>("bailey-fence", events, move |message| match message {
         Some(Message { value, fds }) => NodeEvent::Fence {
-            run,
+            fence,
             said: value,
             fds,
         },
-        None => NodeEvent::FenceGone { run },
+        None => NodeEvent::FenceGone { fence },
     })
 }
 
@@ -71,6 +81,8 @@ where
     let (own, theirs) = Channel::pair().map_err(io::Error::other)?;
     let program = beside(name)?;
     let child = Command::new(&program)
+        // A box sees the words of its pid 1, and no path of this machine in them.
+        .arg0(name)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(OwnedFd::from(theirs)))

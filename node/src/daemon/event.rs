@@ -27,6 +27,10 @@ pub(crate) struct ConnId(pub(crate) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RunId(pub(crate) u64);
 
+/// A launcher of this node, from its start to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FenceId(pub(crate) u64);
+
 /// An answer and its descriptors.
 pub(crate) type Answer = (Tell, Vec<OwnedFd>);
 
@@ -48,16 +52,18 @@ pub(crate) enum NodeEvent {
     Disconnected { conn: ConnId },
     /// A launcher says something.
     Fence {
-        run: RunId,
+        fence: FenceId,
         said: FromFence,
         fds: VecDeque<OwnedFd>,
     },
     /// A launcher is gone.
-    FenceGone { run: RunId },
+    FenceGone { fence: FenceId },
     /// A gate says something.
     Gate { run: RunId, said: FromGate },
     /// A gate is gone.
     GateGone { run: RunId },
+    /// All that a detached box wrote is in its log.
+    LogOver { run: RunId },
     /// A follower was sent a box's history up to this entry.
     HistoryRead { conn: ConnId, upto: u64 },
     /// The sync endpoint of this start is gone.

@@ -3,11 +3,11 @@
 //! Rebuilt at start from the documents and fed every entry appended or
 //! ingested after. Nothing here is stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bailey_model::{
-    BoxEnd, BoxId, DeviceId, Entry, Event, Incarnation, Notice, Receipt, Request, RequestId,
-    Timestamp,
+    BoundaryReport, BoxEnd, BoxId, DeviceId, Entry, Event, Incarnation, Notice, Receipt, Request,
+    RequestId, Timestamp,
 };
 
 use crate::api::Failure;
@@ -19,6 +19,10 @@ const MAX_NOTICES: usize = 10_000;
 const MAX_BOXES: usize = 10_000;
 /// Requests kept; one is acted on within the life of its box's incarnation.
 const MAX_REQUESTS: usize = 10_000;
+/// Reports kept of one box; older ones stay in the document.
+const MAX_REPORTS_A_BOX: usize = 64;
+/// Reports kept of all boxes.
+const MAX_REPORTS: usize = 4096;
 /// Longest shown device name, in characters.
 pub(crate) const MAX_NAME: usize = 64;
 
@@ -50,8 +54,9 @@ pub(crate) struct RequestState {
 pub(crate) struct Fold {
     boxes: BTreeMap<(DeviceId, BoxId), BoxState>,
     names: BTreeMap<DeviceId, String>,
-    notices: std::collections::VecDeque<(DeviceId, Timestamp, Notice)>,
+    notices: VecDeque<(DeviceId, Timestamp, Notice)>,
     requests: BTreeMap<RequestId, RequestState>,
+    reports: VecDeque<(DeviceId, Timestamp, BoundaryReport)>,
     seen: u64,
 }
 
@@ -116,7 +121,37 @@ impl Fold {
             | Event::NameAsked(_)
             | Event::Gap(_)
             | Event::Newer(_) => {}
+            Event::Report(report) => self.keep_report(writer, entry.ts, report),
         }
+    }
+
+    /// Keeps the newest of each box, and of all.
+    fn keep_report(&mut self, writer: DeviceId, ts: Timestamp, report: &BoundaryReport) {
+        let of_box = |(from, _, kept): &(DeviceId, Timestamp, BoundaryReport)| {
+            *from == writer && kept.box_id == report.box_id
+        };
+        let of_this = self.reports.iter().filter(|kept| of_box(kept)).count();
+        let first = if of_this >= MAX_REPORTS_A_BOX {
+            self.reports.iter().position(of_box)
+        } else {
+            (self.reports.len() >= MAX_REPORTS).then_some(0)
+        };
+        if let Some(first) = first {
+            self.reports.remove(first);
+        }
+        self.reports.push_back((writer, ts, report.clone()));
+    }
+
+    /// The newest report of a box.
+    pub(crate) fn report(
+        &self,
+        writer: DeviceId,
+        box_id: BoxId,
+    ) -> Option<(Timestamp, &BoundaryReport)> {
+        let mut newest_first = self.reports.iter().rev();
+        newest_first
+            .find(|(from, _, report)| *from == writer && report.box_id == box_id)
+            .map(|(_, ts, report)| (*ts, report))
     }
 
     /// Forgets an answered request, else the oldest: none may keep a newer stop
@@ -334,6 +369,38 @@ mod tests {
         let mut last = [0; 16];
         last[..8].copy_from_slice(&10_000_u64.to_be_bytes());
         assert!(fold.request(RequestId(last)).is_some());
+    }
+
+    fn report(id: u8, run: u64) -> Event {
+        let mut incarnation = [0; 16];
+        incarnation[..8].copy_from_slice(&run.to_be_bytes());
+        Event::Report(BoundaryReport {
+            box_id: BoxId([id; 16]),
+            incarnation: Incarnation(incarnation),
+            asked: bailey_model::Tier::Gated,
+            class: bailey_model::BoxClass::Plain,
+            method: bailey_model::Method::Namespaces,
+            image: "host".to_owned(),
+            level: bailey_model::Level::NotEarned,
+            axes: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn the_newest_report_of_a_box_is_kept_whatever_others_write() {
+        let mut fold = Fold::default();
+        push(&mut fold, HERE, 1, report(1, 1));
+        // Another device's word for a box of the same id is another box's.
+        push(&mut fold, THERE, 2, report(1, 2));
+        for run in 3..200 {
+            push(&mut fold, HERE, run, report(2, run));
+        }
+        assert_eq!(fold.reports.len(), 2 + MAX_REPORTS_A_BOX);
+        let newest = |writer, id| fold.report(writer, BoxId([id; 16])).unwrap().0;
+        assert_eq!(newest(HERE, 1), Timestamp(1));
+        assert_eq!(newest(THERE, 1), Timestamp(2));
+        assert_eq!(newest(HERE, 2), Timestamp(199));
+        assert!(fold.report(THERE, BoxId([2; 16])).is_none());
     }
 
     trait IntoEvent {

@@ -10,16 +10,26 @@ mod clock;
 mod control;
 mod devices;
 mod event;
+mod exec;
 mod facts;
 mod fold;
 mod grants;
+mod launchers;
+mod limits;
 mod lock;
+mod log_file;
+mod logs;
 mod pairing;
 mod prepare;
+mod publish;
 mod questions;
 mod reading;
+mod reports;
 mod run_state;
 mod runs;
+mod screenshot;
+mod serve;
+mod shared;
 mod store;
 mod trash;
 
@@ -36,160 +46,19 @@ use bailey_model::{BoxEnd, BoxId, DeviceId, EntryRef, Event, NoticeId, Refusal, 
 use bailey_rules::{Observation, Rules};
 use tokio::sync::mpsc;
 
-use self::event::{Answer, ConnId, EVENTS, NodeEvent, RunId};
+use self::event::{Answer, ConnId, FenceId, NodeEvent, RunId};
 use self::fold::Fold;
 use self::run_state::Run;
-use self::store::{IN_FLIGHT, StoreAsk, StoreTell, Tag};
+use self::store::{StoreAsk, StoreTell, Tag};
 use crate::api::{Failure, Tell};
 use crate::log::log;
 use crate::paths::Paths;
 
+pub use self::serve::run;
+
 /// A node that a command started leaves after this long without box, peer or
 /// connection.
 const IDLE: Duration = Duration::from_secs(10);
-/// Between two looks at what has no event: files, limits, idleness.
-const TICK: Duration = Duration::from_millis(500);
-
-/// Is the node until it is told to end.
-///
-/// # Errors
-/// When another one runs, or the machine does not allow it.
-pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
-    let paths = Paths::from_env().map_err(|error| Failure::host(error.to_string()))?;
-    paths
-        .create()
-        .map_err(|error| Failure::host(error.to_string()))?;
-    if background {
-        // Before this process opens anything of its own.
-        lock::close_inherited()
-            .map_err(|error| Failure::host(format!("inherited descriptors: {error}")))?;
-        // A session of its own: the terminal that started it may go away.
-        nix::unistd::setsid().map_err(|error| Failure::host(format!("setsid: {error}")))?;
-    }
-    let _lock = match lock::take_or_defer(&paths)? {
-        Some(lock) => lock,
-        // Another one serves: a command that wanted a node has it.
-        None if background => return Ok(0),
-        // The error says which process it is.
-        None => lock::take(&paths).map_err(|error| Failure::host(error.to_string()))?,
-    };
-    confine_self()?;
-    let name = device_name(&paths, said_name)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(8)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::host(format!("runtime: {error}")))?;
-    runtime.block_on(serve(paths, background, name))
-}
-
-/// What this device calls itself: as said now, as said before, or its host name.
-fn device_name(paths: &Paths, said: Option<String>) -> Result<String, Failure> {
-    let path = paths.state.join("device.name");
-    let clean = |name: &str| name.trim().chars().take(fold::MAX_NAME).collect::<String>();
-    if let Some(name) = said.as_deref().map(clean) {
-        if name.is_empty() {
-            return Err(Failure::usage("--device-name: empty"));
-        }
-        devices::write_private(&path, &name)
-            .map_err(|error| Failure::host(format!("{}: {error}", path.display())))?;
-        return Ok(name);
-    }
-    if let Ok(kept) = std::fs::read_to_string(&path)
-        && !clean(&kept).is_empty()
-    {
-        return Ok(clean(&kept));
-    }
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    let name = clean(&host.to_string_lossy());
-    Ok(if name.is_empty() {
-        "device".to_owned()
-    } else {
-        name
-    })
-}
-
-/// No other process of the user may read this one's memory, and no core dump
-/// may hold its keys.
-fn confine_self() -> Result<(), Failure> {
-    let fault = |error| Failure::host(format!("confinement: {error}"));
-    nix::sys::prctl::set_dumpable(false).map_err(fault)?;
-    let core = nix::sys::resource::Resource::RLIMIT_CORE;
-    nix::sys::resource::setrlimit(core, 1, 1).map_err(fault)
-}
-
-async fn serve(paths: Paths, background: bool, name: String) -> Result<u8, Failure> {
-    let socket = paths
-        .socket()
-        .map_err(|error| Failure::host(error.to_string()))?;
-    let (events, mut incoming) = mpsc::channel(EVENTS);
-    let opened = store::open(&paths)?;
-    let mut store_tells = opened.tells;
-    let mut node = Node::new(paths, events.clone(), opened.asks, opened.keys, name);
-    node.incarnation = opened.incarnation;
-    node.devices.begin(opened.heads, opened.members);
-    node.recover(opened.history, opened.account)?;
-    let listener = control::listen(&socket)
-        .map_err(|error| Failure::host(format!("{}: {error}", socket.display())))?;
-    node.paths
-        .write_socket(&socket)
-        .map_err(|error| Failure::host(format!("node.socket: {error}")))?;
-    let slots = control::Slots::new();
-    let accepting = tokio::spawn(control::accept(listener, events, slots.clone()));
-    let mut tick = tokio::time::interval(TICK);
-    let mut end = Signals::new().map_err(|error| Failure::host(format!("signals: {error}")))?;
-    loop {
-        tokio::select! {
-            biased;
-            tell = store_tells.recv() => match tell {
-                Some(tell) => node.on_store(tell),
-                None => return Err(Failure::internal("the store's thread is gone")),
-            },
-            () = end.wait(), if !node.leaving => node.leave(),
-            _ = tick.tick() => node.on_tick(background, slots.any_taken()),
-            event = incoming.recv(), if node.in_flight < IN_FLIGHT => match event {
-                Some(event) => node.on_event(event),
-                None => return Err(Failure::internal("every sender of events is gone")),
-            },
-        }
-        if node.leaving {
-            // Whoever comes now is the next node's to serve.
-            accepting.abort();
-        }
-        if node.leaving && node.runs.is_empty() && node.in_flight == 0 {
-            break;
-        }
-    }
-    // A socket file that stays is replaced by the next node.
-    let _left = std::fs::remove_file(&socket);
-    drop(node);
-    store::finish(&mut store_tells).await;
-    Ok(0)
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    term: tokio::signal::unix::Signal,
-    int: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self {
-            term: signal(SignalKind::terminate())?,
-            int: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
-        }
-    }
-}
 
 /// What the loop owns.
 #[derive(Debug)]
@@ -207,6 +76,10 @@ struct Node {
     fold: Fold,
     rules: Rules,
     runs: BTreeMap<RunId, Run>,
+    /// Further commands in boxes, by their launchers.
+    execs: BTreeMap<FenceId, exec::Exec>,
+    launchers: launchers::Launchers,
+    cgroups: limits::Cgroups,
     conns: BTreeMap<ConnId, mpsc::Sender<Answer>>,
     followers: questions::Followers,
     devices: devices::Devices,
@@ -215,6 +88,8 @@ struct Node {
     waiting_account: Vec<(ConnId, questions::Later)>,
     /// Requests of this node's own command lines, by request id.
     requests: BTreeMap<bailey_model::RequestId, ConnId>,
+    /// Pictures are taken one at a time.
+    picturing: Arc<tokio::sync::Mutex<()>>,
     facts: Option<bailey_gate_proto::channel::HostFacts>,
     idle_since: Instant,
     leaving: bool,
@@ -242,12 +117,16 @@ impl Node {
             fold: Fold::default(),
             rules: Rules::default(),
             runs: BTreeMap::new(),
+            execs: BTreeMap::new(),
+            launchers: launchers::Launchers::default(),
+            cgroups: limits::Cgroups::none(),
             conns: BTreeMap::new(),
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),
             pairings: BTreeMap::new(),
             waiting_account: Vec::new(),
             requests: BTreeMap::new(),
+            picturing: Arc::default(),
             facts: None,
             idle_since: Instant::now(),
             leaving: false,
@@ -294,7 +173,7 @@ impl Node {
             );
             self.append(DocId::Node, ended, Urgency::Urgent, Tag::None);
         }
-        prepare::remove_unnamed(&self.paths);
+        prepare::remove_unnamed(&self.paths, &[]);
         if self.account.is_some() {
             if self.fold.device_name(self.this) != self.name {
                 self.name_self();
@@ -424,6 +303,7 @@ impl Node {
 
     fn on_unwritten(&mut self, run: RunId) {
         let refused = bailey_model::FlowRefused {
+            direction: bailey_model::Direction::Out,
             proto: bailey_model::Proto::Tcp,
             src: None,
             dst: None,
@@ -490,8 +370,9 @@ impl Node {
             }
             NodeEvent::Asked { conn, ask, fds } => self.on_ask(conn, ask, fds),
             NodeEvent::Disconnected { conn } => self.on_disconnected(conn),
-            NodeEvent::Fence { run, said, fds } => self.on_fence(run, said, fds),
-            NodeEvent::FenceGone { run } => self.on_fence_gone(run),
+            NodeEvent::Fence { fence, said, fds } => self.on_launcher(fence, said, fds),
+            NodeEvent::FenceGone { fence } => self.on_launcher_gone(fence),
+            NodeEvent::LogOver { run } => self.on_log_over(run),
             NodeEvent::Gate { run, said } => self.on_gate(run, said),
             NodeEvent::GateGone { run } => self.on_gate_gone(run),
             NodeEvent::Sync(event) => self.on_sync(event),
@@ -522,7 +403,10 @@ impl Node {
     }
 
     fn on_tick(&mut self, background: bool, connected: bool) {
+        self.judge_overdue();
         self.end_overdue(Instant::now());
+        self.end_overdue_execs(Instant::now());
+        self.keep_spare(Instant::now());
         self.push_facts();
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
@@ -534,6 +418,7 @@ impl Node {
         }
         if background && self.idle_since.elapsed() > IDLE {
             self.leaving = true;
+            self.drop_spare();
         }
     }
 
@@ -563,6 +448,7 @@ impl Node {
     /// Ends every box, then the loop.
     fn leave(&mut self) {
         self.leaving = true;
+        self.drop_spare();
         let runs: Vec<RunId> = self.runs.keys().copied().collect();
         for run in runs {
             if let Some(run) = self.runs.get_mut(&run) {

@@ -6,51 +6,58 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use bailey_fence_plan::channel::{BoxSpec, Grant, MAX_GRANTS, Stdio};
-use bailey_model::{BoxId, Incarnation, Reach};
+use bailey_fence_plan::display;
+use bailey_model::{BoxId, Incarnation, Reach, Tier};
 
 use super::event::ConnId;
-use super::run_state::{Prepared, Run};
-use super::{clock, devices, grants, trash};
-use crate::api::{Failure, RunAsk};
+use super::run_state::{Handed, NewRun, Prepared, Run};
+use super::shared::Writable;
+use super::{clock, devices, grants, reports, trash};
+use crate::api::{Failure, GrantAsk, RunAsk};
 use crate::paths::{Paths, private_dir};
 use crate::show;
 
 /// Where every box sees its own folder.
-const HOME: &[u8] = b"/home/box";
+pub(super) const HOME: &[u8] = b"/home/box";
 /// Longest name of a box, so that it fits a host name's label.
 const MAX_NAME: usize = 48;
 /// How the names of unnamed boxes start; a person's box may not be called so.
 const UNNAMED: &str = "unnamed-";
+/// Logs that are kept of unnamed boxes which have ended.
+const UNNAMED_LOGS: usize = 16;
 /// What a program needs to start, and nothing of the caller.
 const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/usr/games";
 
-/// Checks a question and makes a run of it, the command as it is entered, and
-/// lines for the person.
+/// An incarnation that can begin.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) run: Run,
+    /// The command as it is entered.
+    pub(super) command: Vec<String>,
+    /// Lines for the person.
+    pub(super) notes: Vec<String>,
+    /// The node's ends of a detached box's stdout and stderr.
+    pub(super) outputs: Option<[OwnedFd; 2]>,
+}
+
+/// Checks a question and makes a run of it.
 pub(super) fn prepare(
     paths: &Paths,
     conn: ConnId,
     ask: RunAsk,
     mut fds: VecDeque<OwnedFd>,
     running: &dyn Fn(&str) -> bool,
-) -> Result<(Run, Vec<String>, Vec<String>), Failure> {
+) -> Result<Begun, Failure> {
     let reach: Reach = ask
         .reach
         .parse()
         .map_err(|error| Failure::usage(format!("{error}")))?;
-    if ask.command.is_empty() {
-        return Err(Failure::usage("no command"));
-    }
-    let stdio_fds = if ask.pty.is_some() { 0 } else { 3 };
-    if fds.len() != stdio_fds + ask.grants.len() || ask.grants.len() > MAX_GRANTS {
-        return Err(Failure::usage(format!(
-            "at most {MAX_GRANTS} grants, each with its descriptor"
-        )));
-    }
+    let stdio_fds = check(&ask, fds.len())?;
     let grants_from: Vec<OwnedFd> = fds.split_off(stdio_fds).into();
     let notes = grants::check(paths, &ask.grants, &grants_from)?;
     let unnamed = ask.name.is_none();
-    let name = match ask.name {
-        Some(name) => checked_name(name)?,
+    let name = match &ask.name {
+        Some(name) => checked_name(name.clone())?,
         None => made_up_name()?,
     };
     if running(&name) {
@@ -59,57 +66,149 @@ pub(super) fn prepare(
     }
     let (box_id, home) = own_folder(paths, &name)?;
     let incarnation = Incarnation(random()?);
-    let command: Vec<String> = ask
-        .command
-        .iter()
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect();
-    let handed = fds.into_iter().chain([home]).chain(grants_from).collect();
-    let spec = BoxSpec {
-        hostname: hostname(&name),
+    let shown = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+    let command: Vec<String> = ask.command.iter().map(shown).collect();
+    let writable = Writable::of(&ask.grants, &grants_from)
+        .map_err(|error| Failure::host(format!("grants: {error}")))?;
+    let (streams, outputs) = match ask.detach {
+        true => detached_streams()
+            .map(|(streams, outputs)| (Vec::from(streams), Some(outputs)))
+            .map_err(|error| Failure::host(format!("pipe: {error}")))?,
+        false => (fds.into(), None),
+    };
+    let handed = Handed {
+        streams,
+        rest: [home].into_iter().chain(grants_from).collect(),
+    };
+    let (publish, detached) = (ask.publish.clone(), ask.detach);
+    let prepared = Prepared {
+        spec: spec(&name, ask),
+        fds: handed,
+    };
+    let run = Run::new(NewRun {
+        box_id,
+        incarnation,
+        name,
+        unnamed,
+        reach,
+        publish,
+        writable,
+        detached,
+        client: conn,
+        prepared,
+    });
+    Ok(Begun {
+        run,
+        command,
+        notes,
+        outputs,
+    })
+}
+
+/// What a question can be by itself; how many streams come with it.
+fn check(ask: &RunAsk, fds: usize) -> Result<usize, Failure> {
+    if ask.command.is_empty() {
+        return Err(Failure::usage("no command"));
+    }
+    if ask.tier != Tier::Gated && !ask.publish.is_empty() {
+        return Err(Failure::usage("--publish belongs to the gated tier"));
+    }
+    if ask.detach && ask.pty.is_some() {
+        return Err(Failure::usage("a detached box has no terminal"));
+    }
+    // A detached one gets streams of the node's making.
+    let own_streams = ask.pty.is_some() || ask.detach;
+    let stdio_fds = if own_streams { 0 } else { 3 };
+    if fds != stdio_fds + ask.grants.len() || ask.grants.len() > MAX_GRANTS {
+        return Err(Failure::usage(format!(
+            "at most {MAX_GRANTS} grants, each with its descriptor"
+        )));
+    }
+    Ok(stdio_fds)
+}
+
+/// What the launcher makes.
+fn spec(name: &str, ask: RunAsk) -> BoxSpec {
+    let grant = |grant: GrantAsk| Grant {
+        at: grant.path,
+        read_only: grant.read_only,
+    };
+    BoxSpec {
+        hostname: hostname(name),
         command: ask.command,
-        env: environment(ask.env, ask.pty.is_some()),
+        env: environment(ask.env, ask.pty.is_some(), ask.display.is_some()),
         cwd: ask.cwd.unwrap_or_else(|| HOME.to_vec()),
         home: HOME.to_vec(),
-        grants: ask
-            .grants
-            .into_iter()
-            .map(|grant| Grant {
-                at: grant.path,
-                read_only: grant.read_only,
-            })
-            .collect(),
+        grants: ask.grants.into_iter().map(grant).collect(),
         stdio: match ask.pty {
             Some((rows, cols)) => Stdio::Pty { rows, cols },
             None => Stdio::Pipes,
         },
         uid: nix::unistd::geteuid().as_raw(),
         gid: nix::unistd::getegid().as_raw(),
-    };
-    let prepared = Prepared { spec, fds: handed };
-    Ok((
-        Run::new(box_id, incarnation, name, unnamed, reach, conn, prepared),
-        command,
-        notes,
-    ))
+        tier: ask.tier,
+        class: ask.class,
+        limits: ask.limits,
+        cgroup: false,
+        display: ask.display,
+        gpu: ask.gpu,
+        weaker: ask.allow_weaker,
+        broken: reports::left_out(),
+    }
 }
 
-/// Takes an unnamed box's own folder away.
-pub(super) fn remove_own_folder(paths: &Paths, name: &str) {
-    trash::discard(paths, &paths.boxed(name));
+/// Stdin, stdout and stderr of a box without a client, and the node's ends of
+/// the last two. Nothing comes by its stdin.
+fn detached_streams() -> std::io::Result<([OwnedFd; 3], [OwnedFd; 2])> {
+    let stdin = std::fs::File::open("/dev/null")?;
+    let (out_read, out_write) = std::io::pipe()?;
+    let (err_read, err_write) = std::io::pipe()?;
+    let inner = [stdin.into(), out_write.into(), err_write.into()];
+    Ok((inner, [out_read.into(), err_read.into()]))
 }
 
-/// Own folders of unnamed boxes that a node left when it was killed.
-pub(super) fn remove_unnamed(paths: &Paths) {
+/// Takes an unnamed box's own folder away, and all else that is kept of it but
+/// a log: somebody may still want to read that.
+pub(super) fn remove_own_folder(paths: &Paths, name: &str, running: &[&str]) {
+    let folder = paths.boxed(name);
+    if folder.join("log").exists() {
+        trash::discard(paths, &folder.join("home"));
+        remove_unnamed(paths, running);
+    } else {
+        trash::discard(paths, &folder);
+    }
+}
+
+/// Folders of unnamed boxes that do not run: of those that left a log the
+/// newest few stay, without their own folder.
+pub(super) fn remove_unnamed(paths: &Paths, running: &[&str]) {
     let Ok(entries) = std::fs::read_dir(paths.state.join("boxes")) else {
         return trash::empty(paths);
     };
+    let mut logs = Vec::new();
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| name.starts_with(UNNAMED)) else {
             continue;
         };
-        remove_own_folder(paths, name);
+        if running.contains(&name) {
+            continue;
+        }
+        let written = std::fs::metadata(entry.path().join("log")).and_then(|log| log.modified());
+        match written {
+            Ok(written) => logs.push((written, entry.path())),
+            Err(_) => trash::discard(paths, &entry.path()),
+        }
+    }
+    logs.sort();
+    let old = logs.len().saturating_sub(UNNAMED_LOGS);
+    for (at, (_, folder)) in logs.iter().enumerate() {
+        let what = if at < old {
+            folder.clone()
+        } else {
+            folder.join("home")
+        };
+        trash::discard(paths, &what);
     }
     trash::empty(paths);
 }
@@ -193,7 +292,11 @@ fn own_folder(paths: &Paths, name: &str) -> Result<(BoxId, OwnedFd), Failure> {
     Ok((id, fd))
 }
 
-fn environment(asked: Vec<(Vec<u8>, Vec<u8>)>, terminal: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(super) fn environment(
+    asked: Vec<(Vec<u8>, Vec<u8>)>,
+    terminal: bool,
+    display: bool,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut env: Vec<(Vec<u8>, Vec<u8>)> = vec![
         (b"PATH".to_vec(), PATH.to_vec()),
         (b"HOME".to_vec(), HOME.to_vec()),
@@ -201,6 +304,9 @@ fn environment(asked: Vec<(Vec<u8>, Vec<u8>)>, terminal: bool) -> Vec<(Vec<u8>, 
     ];
     if terminal {
         env.push((b"TERM".to_vec(), b"xterm-256color".to_vec()));
+    }
+    if display {
+        env.push((b"DISPLAY".to_vec(), display::NAME.into()));
     }
     for (name, value) in asked {
         env.retain(|(known, _)| *known != name);
@@ -254,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_environment_holds_only_what_was_asked_and_what_a_start_needs() {
-        let env = environment(vec![(b"PATH".to_vec(), b"/x".to_vec())], false);
+        let env = environment(vec![(b"PATH".to_vec(), b"/x".to_vec())], false, false);
         let names: Vec<_> = env.iter().map(|(name, _)| name.as_slice()).collect();
         assert_eq!(names, [b"HOME".as_slice(), b"LANG", b"PATH"]);
     }

@@ -55,6 +55,10 @@ impl Node {
                 self.on_signal(conn, signal);
                 Ok(())
             }
+            Ask::Exec(ask) => self.begin_exec(conn, *ask, fds),
+            Ask::Report { target } => self.on_report(conn, &target),
+            Ask::Logs { target, follow } => self.on_logs(conn, &target, follow),
+            Ask::Screenshot { target } => self.on_screenshot(conn, &target),
             Ask::Ps => {
                 let rows: Vec<_> = self
                     .fold
@@ -194,6 +198,7 @@ impl Node {
                     Tell::Failed(Failure::host("interrupted before the box began")),
                 );
             }
+            self.signal_exec(conn, signal);
             return;
         };
         let Some(run) = self.runs.get(&id) else {
@@ -215,6 +220,7 @@ impl Node {
         self.followers.flows.remove(&conn);
         self.followers.notices.remove(&conn);
         self.pairings.remove(&conn);
+        self.drop_execs_of(conn);
         self.requests.retain(|_, waiting| *waiting != conn);
         if let Some(id) = self.run_of(conn) {
             if let Some(run) = self.runs.get_mut(&id) {

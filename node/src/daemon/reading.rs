@@ -14,6 +14,7 @@ use super::store;
 use crate::api::{Failure, Tell};
 use crate::paths::Paths;
 use crate::rows::{self, FlowRow, Fold as RowFold, NoticeRow};
+use crate::unseen;
 
 /// How long a notice waits for the entries that raised it to arrive.
 const EVIDENCE_LIMIT: Duration = Duration::from_secs(1);
@@ -63,7 +64,7 @@ impl Desk {
             }
         };
         let upto = entries.last().map_or(0, |entry| entry.no);
-        for row in flow_rows(&state.name, &entries, since, follow) {
+        for row in flow_rows(&state, &entries, since, follow) {
             if !self.tell(Tell::Flow(Box::new(row))).await {
                 return;
             }
@@ -117,7 +118,16 @@ impl Desk {
     }
 }
 
-fn flow_rows(name: &str, entries: &[Entry], since: Timestamp, follow: bool) -> Vec<FlowRow> {
+/// Where the network is not the gate's, that stands first.
+fn flow_rows(state: &BoxState, entries: &[Entry], since: Timestamp, follow: bool) -> Vec<FlowRow> {
+    let mut rows = entry_rows(&state.name, entries, since, follow);
+    if let Some(why) = unseen::reason(&state.reach) {
+        rows.insert(0, FlowRow::note(&state.name, state.started, why));
+    }
+    rows
+}
+
+fn entry_rows(name: &str, entries: &[Entry], since: Timestamp, follow: bool) -> Vec<FlowRow> {
     if follow {
         let young = entries.iter().filter(|entry| entry.ts >= since);
         return young.filter_map(|entry| FlowRow::of(name, entry)).collect();

@@ -19,8 +19,8 @@ use std::time::Instant;
 use bailey_fence_plan::channel::{BoxSpec, ToFence};
 use bailey_gate_proto::channel::ToGate;
 use bailey_model::{
-    BoxEnd, BoxId, ChildExit, FlowId, FlowRefused, Host, Incarnation, Proto, Reach, Refusal,
-    RequestId, StoppedBy,
+    BoxClass, BoxEnd, BoxId, ChildExit, FlowId, FlowRefused, Host, Incarnation, Limits, Proto,
+    Publish, Reach, Refusal, RequestId, StoppedBy, Tier,
 };
 
 use rustix::fs::{Mode, OFlags};
@@ -28,6 +28,13 @@ use rustix::io::Errno;
 
 use super::child::Program;
 use super::event::ConnId;
+use super::limits::BoxCgroup;
+use super::logs::LogHandle;
+use super::publish::Listeners;
+use super::reports::Boundary;
+use super::screenshot::Screen;
+use super::shared::Writable;
+use crate::api::Ended;
 
 /// Refused hosts and addresses that are told apart in a run's summary.
 const MAX_REFUSALS: usize = 64;
@@ -55,7 +62,14 @@ pub(crate) enum Waiting {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) spec: BoxSpec,
-    pub(crate) fds: Vec<OwnedFd>,
+    pub(crate) fds: Handed,
+}
+
+/// Descriptors for a launcher. The folder of a cgroup goes between the two.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) streams: Vec<OwnedFd>,
+    pub(crate) rest: Vec<OwnedFd>,
 }
 
 /// One incarnation.
@@ -68,13 +82,40 @@ pub(crate) struct Run {
     /// Whether the own folder goes at the end.
     pub(crate) unnamed: bool,
     pub(crate) reach: Reach,
+    pub(crate) tier: Tier,
+    pub(crate) class: BoxClass,
+    pub(crate) limits: Limits,
+    pub(crate) publish: Vec<Publish>,
+    /// Their sockets, until the gate has them.
+    pub(crate) listeners: Listeners,
+    /// Granted things that it may write, for others that are granted the same.
+    pub(crate) writable: Vec<Writable>,
+    /// Boxes that ran when it began and may write the same, by name and path.
+    pub(crate) shared: Vec<(String, Vec<u8>)>,
     pub(crate) client: Option<ConnId>,
+    /// It lives on without a client.
+    pub(crate) detached: bool,
+    /// Keeps what a detached one writes, until all of it is kept.
+    pub(crate) log: Option<LogHandle>,
+    /// Holds its limits, where there is a place for it.
+    pub(crate) cgroup: Option<BoxCgroup>,
+    pub(crate) limits_met: Vec<String>,
     pub(crate) prepared: Option<Prepared>,
     pub(crate) fence: Option<Program<ToFence>>,
     pub(crate) gate: Option<Program<ToGate>>,
+    /// A pidfd of its pid 1.
+    pub(crate) pid1: Option<OwnedFd>,
+    /// Its namespaces, for further commands.
+    pub(crate) namespaces: Vec<OwnedFd>,
     /// The root of the box's own `/proc`, held since it was made.
     pub(crate) proc_root: Option<OwnedFd>,
+    /// Its own display, where it was asked for one.
+    pub(crate) screen: Option<Screen>,
     pub(crate) pty: Option<OwnedFd>,
+    /// Lines for whoever ran it, until it is judged.
+    pub(crate) notes: Vec<String>,
+    /// What was measured of it, until it is judged.
+    pub(crate) boundary: Boundary,
     pub(crate) made: bool,
     pub(crate) gate_ready: bool,
     /// The launcher's last word.
@@ -89,6 +130,8 @@ pub(crate) struct Run {
     pub(crate) end: Option<BoxEnd>,
     /// When it was begun.
     pub(crate) begun: Instant,
+    /// When its time is up, once its command runs.
+    pub(crate) deadline: Option<Instant>,
     pub(crate) ending_since: Option<Instant>,
     pub(crate) processes_before: Option<u32>,
     pub(crate) processes_left: Option<u32>,
@@ -97,42 +140,71 @@ pub(crate) struct Run {
     refusals: BTreeMap<RefusalKey, (FlowRefused, u64)>,
 }
 
+/// What an incarnation is begun with.
+#[derive(Debug)]
+pub(crate) struct NewRun {
+    pub(crate) box_id: BoxId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) name: String,
+    pub(crate) unnamed: bool,
+    pub(crate) reach: Reach,
+    pub(crate) publish: Vec<Publish>,
+    pub(crate) writable: Vec<Writable>,
+    pub(crate) detached: bool,
+    pub(crate) client: ConnId,
+    pub(crate) prepared: Prepared,
+}
+
 /// What makes two refusals the same to a person.
 type RefusalKey = (Proto, Option<Host>, Option<std::net::SocketAddr>, Refusal);
 
 impl Run {
     /// A new incarnation, before its entry is written.
-    pub(crate) fn new(
-        box_id: BoxId,
-        incarnation: Incarnation,
-        name: String,
-        unnamed: bool,
-        reach: Reach,
-        client: ConnId,
-        prepared: Prepared,
-    ) -> Self {
+    pub(crate) fn new(made: NewRun) -> Self {
+        let spec = &made.prepared.spec;
+        let (tier, class, limits) = (spec.tier, spec.class, spec.limits);
+        let gated = tier == Tier::Gated;
         Self {
             phase: Phase::Entering,
-            box_id,
-            incarnation,
-            name,
-            unnamed,
-            reach,
-            client: Some(client),
-            prepared: Some(prepared),
+            box_id: made.box_id,
+            incarnation: made.incarnation,
+            name: made.name,
+            unnamed: made.unnamed,
+            reach: made.reach,
+            tier,
+            class,
+            limits,
+            publish: made.publish,
+            listeners: Listeners::default(),
+            writable: made.writable,
+            shared: Vec::new(),
+            client: Some(made.client),
+            detached: made.detached,
+            log: None,
+            cgroup: None,
+            limits_met: Vec::new(),
+            screen: spec.display.map(Screen::new),
+            prepared: Some(made.prepared),
             fence: None,
             gate: None,
+            pid1: None,
+            namespaces: Vec::new(),
             proc_root: None,
             pty: None,
+            notes: Vec::new(),
+            boundary: Boundary::default(),
             made: false,
-            gate_ready: false,
+            // Where there is no gate, none is waited for.
+            gate_ready: !gated,
             exit: None,
             fence_over: false,
             waited: false,
-            gate_over: false,
-            flows_reset: None,
+            gate_over: !gated,
+            // Without a network there is no flow; one that passes, nobody counts.
+            flows_reset: (tier == Tier::L2).then_some(0),
             end: None,
             begun: Instant::now(),
+            deadline: None,
             ending_since: None,
             processes_before: None,
             processes_left: None,
@@ -161,9 +233,23 @@ impl Run {
             .is_some_and(|gate| gate.send(ToGate::Stop, vec![]));
     }
 
-    /// Whether launcher and gate have both had their last word.
+    /// Whether launcher and gate have both had their last word, and all that
+    /// was written is kept.
     pub(crate) fn is_over(&self) -> bool {
-        self.phase == Phase::Ending && self.fence_over && self.gate_over
+        self.phase == Phase::Ending && self.fence_over && self.gate_over && self.log.is_none()
+    }
+
+    /// How it ended, for whoever ran it or a further command in it.
+    pub(crate) fn ended(&self) -> Ended {
+        Ended {
+            exit: self.exit,
+            end: self.end.clone().unwrap_or(BoxEnd::FenceLost),
+            flows_reset: self.flows_reset,
+            processes_ended: self.processes_ended(),
+            processes_left: self.processes_left,
+            limits_met: self.limits_met.clone(),
+            refusals: self.refusals(),
+        }
     }
 
     /// Processes of the box now, from its own `/proc`; `None` where that cannot

@@ -13,10 +13,15 @@ use bailey_model::{
 };
 
 use super::event::RunId;
-use super::run_state::{Phase, Run, Waiting};
+use super::launchers::Serves;
+use super::limits::BoxCgroup;
+use super::prepare::Begun;
+use super::reports::Boundary;
+use super::run_state::{Phase, Prepared, Run, Waiting};
 use super::store::Tag;
-use super::{Node, child, clock, facts, prepare};
-use crate::api::{Ended, Failure, RunAsk, Tell};
+use super::{Node, child, clock, facts, prepare, publish};
+use crate::api::{Failure, RunAsk, Tell};
+use crate::unseen;
 
 /// How long launcher and gate may take to end a box; then the node goes by
 /// what it can count itself.
@@ -38,34 +43,46 @@ impl Node {
         if self.runs.len() >= MAX_RUNS {
             return Err(Failure::host(format!("{MAX_RUNS} boxes run already")));
         }
+        let held = self.runs.values();
+        let held = held.map(|run| (run.name.as_str(), run.publish.as_slice()));
+        let listeners = publish::open(&ask, held)?;
         let running = |name: &str| self.runs.values().any(|run| run.name == name);
-        let (run, command, notes) = prepare::prepare(&self.paths, conn, ask, fds, &running)?;
+        let Begun {
+            mut run,
+            command,
+            mut notes,
+            outputs,
+        } = prepare::prepare(&self.paths, conn, ask, fds, &running)?;
+        run.listeners = listeners;
         let id = RunId(self.next());
+        notes.extend(self.cgroups.missing(&run.limits).map(str::to_owned));
+        run.log = self.begin_log(id, &run.name, outputs)?;
+        run.shared = self.tell_shared(&run, &mut notes);
         let started = BoxStarted {
             box_id: run.box_id,
             name: run.name.clone(),
             incarnation: run.incarnation,
             command,
-            reach: run.reach.to_string(),
+            reach: unseen::reach_text(run.tier, &run.reach),
             image: "host".to_owned(),
         };
-        for note in notes {
-            self.tell(conn, Tell::Note(note));
-        }
+        // Told when it is judged: that it is weaker goes first.
+        run.notes = notes;
         let doc = DocId::Box(run.box_id);
+        // What a person granted is on the disk before anything uses it.
+        let granted = |prepared: &Prepared| !prepared.spec.grants.is_empty();
+        let urgency = match run.prepared.as_ref().is_some_and(granted) {
+            true => Urgency::Urgent,
+            false => Urgency::Prompt,
+        };
         self.runs.insert(id, run);
         self.append(
             DocId::Node,
             Event::BoxStarted(started.clone()),
-            Urgency::Urgent,
+            urgency,
             Tag::Listed(id),
         );
-        self.append(
-            doc,
-            Event::BoxStarted(started),
-            Urgency::Urgent,
-            Tag::Started(id),
-        );
+        self.append(doc, Event::BoxStarted(started), urgency, Tag::Started(id));
         Ok(())
     }
 
@@ -81,10 +98,28 @@ impl Node {
             return;
         }
         run.phase = Phase::Making;
-        match child::fence(id, self.events.clone()) {
-            Ok(fence) => {
-                fence.send(ToFence::Start(Box::new(prepared.spec)), prepared.fds);
-                run.fence = Some(fence);
+        let made = self
+            .cgroups
+            .make(run.incarnation, &run.limits)
+            .and_then(|cgroup| {
+                let folder = cgroup.as_ref().map(BoxCgroup::open).transpose()?;
+                Ok((cgroup, folder))
+            });
+        let (cgroup, folder) = match made {
+            Ok(made) => made,
+            Err(error) => return self.fail(id, format!("limits: {error}")),
+        };
+        let Prepared { mut spec, fds } = prepared;
+        spec.cgroup = cgroup.is_some();
+        run.boundary = Boundary::of(&spec);
+        run.cgroup = cgroup;
+        let handed = fds.streams.into_iter().chain(folder).chain(fds.rest);
+        let order = ToFence::Start(Box::new(spec));
+        match self.launch(Serves::Box(id), order, handed.collect()) {
+            Ok((_, fence)) => {
+                if let Some(run) = self.runs.get_mut(&id) {
+                    run.fence = Some(fence);
+                }
             }
             Err(error) => self.fail(id, format!("launcher: {error}")),
         }
@@ -96,22 +131,44 @@ impl Node {
             return;
         };
         match said {
+            FromFence::Tun if run.gate_ready => {
+                self.fail(
+                    id,
+                    "the launcher sent a TUN that nobody asked for".to_owned(),
+                );
+            }
             FromFence::Tun => match (fds.pop_front(), clock::random()) {
                 (Some(tun), Ok(seed)) => self.start_gate(id, tun, seed),
                 (None, _) => self.fail(id, "the launcher sent no TUN".to_owned()),
                 (_, Err(error)) => self.fail(id, format!("entropy: {error}")),
             },
             FromFence::Pty => run.pty = fds.pop_front(),
-            FromFence::Made { .. } => {
+            FromFence::Made { measured, .. } => {
                 run.proc_root = fds.remove(2);
-                run.made = true;
-                self.go_if_ready(id);
+                run.pid1 = fds.pop_front();
+                // One that could not be gated has no gate to wait for: its
+                // report says what it has.
+                run.gate_ready |= run.gate.is_none();
+                self.on_measured(id, measured);
             }
-            FromFence::Running => {}
+            FromFence::Namespaces => run.namespaces = fds.into(),
+            FromFence::Display => {
+                if let Some(screen) = &mut run.screen {
+                    screen.folder = fds.pop_front();
+                }
+            }
+            FromFence::Running | FromFence::Joined => {}
+            FromFence::DisplayEnded => self.on_display_ended(id),
             FromFence::Failed(error) => {
                 run.fence_over = true;
                 run.waited = true;
                 self.fail(id, error.to_string());
+            }
+            FromFence::OnlyWeaker(error) => {
+                run.fence_over = true;
+                run.waited = true;
+                run.begin_end(BoxEnd::Weaker(error.to_string()), Instant::now());
+                self.close_if_over(id);
             }
             FromFence::Ended(exit) => {
                 run.fence_over = true;
@@ -145,12 +202,14 @@ impl Node {
         };
         match child::gate(id, self.events.clone()) {
             Ok(gate) => {
+                let (published, fds) = run.listeners.hand_over(tun);
                 let config = GateConfig {
                     reach: run.reach.clone(),
+                    published,
                     facts,
                     seed,
                 };
-                gate.send(ToGate::Start(config), vec![tun]);
+                gate.send(ToGate::Start(config), fds);
                 run.gate = Some(gate);
             }
             Err(error) => self.fail(id, format!("gate: {error}")),
@@ -165,7 +224,7 @@ impl Node {
         match said {
             FromGate::Ready => {
                 run.gate_ready = true;
-                self.go_if_ready(id);
+                self.judge_if_ready(id);
             }
             FromGate::Event { ticket, event } => self.on_gate_event(id, ticket, event),
             FromGate::Stopped { flows_reset } => {
@@ -177,6 +236,9 @@ impl Node {
     }
 
     fn on_gate_event(&mut self, id: RunId, ticket: Option<u64>, event: GateEvent) {
+        if self.is_probe(id, &event) {
+            return;
+        }
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
@@ -243,7 +305,7 @@ impl Node {
         }
     }
 
-    fn go_if_ready(&mut self, id: RunId) {
+    pub(super) fn go_if_ready(&mut self, id: RunId) {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
@@ -251,7 +313,13 @@ impl Node {
             return;
         }
         run.phase = Phase::Running;
+        let time = run.limits.seconds.map(u64::from).map(Duration::from_secs);
+        run.deadline = time.and_then(|time| Instant::now().checked_add(time));
         let (name, box_id, client) = (run.name.clone(), run.box_id, run.client);
+        if run.detached {
+            // From here on it belongs to nobody.
+            run.client = None;
+        }
         let pty = run.pty.take().into_iter().collect();
         if let Some(fence) = &run.fence {
             fence.send(ToFence::Go, vec![]);
@@ -306,7 +374,16 @@ impl Node {
             let found = self.runs.iter().filter(|(_, run)| wanted(run));
             found.map(|(id, _)| *id).collect()
         };
-        let (stuck, overdue) = (of(&stuck), of(&overdue));
+        let timed = |run: &Run| {
+            run.phase == Phase::Running && run.deadline.is_some_and(|deadline| now > deadline)
+        };
+        let (stuck, overdue, timed) = (of(&stuck), of(&overdue), of(&timed));
+        for id in timed {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.begin_end(BoxEnd::TimeOut, now);
+            }
+            self.close_if_over(id);
+        }
         for id in stuck {
             self.fail(
                 id,
@@ -315,19 +392,34 @@ impl Node {
         }
         for id in overdue {
             if let Some(run) = self.runs.get_mut(&id) {
+                if let Some(cgroup) = &run.cgroup {
+                    cgroup.kill();
+                }
                 run.fence_over = true;
                 run.gate_over = true;
+                run.log = None;
             }
             self.close_if_over(id);
         }
     }
 
     pub(super) fn close_if_over(&mut self, id: RunId) {
-        let Some(run) = self.runs.get_mut(&id).filter(|run| run.is_over()) else {
+        let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
+        if let Some(log) = run.log.as_mut().filter(|_| run.fence_over) {
+            log.finish();
+        }
+        if !run.is_over() {
+            return;
+        }
         run.phase = Phase::Closing;
         run.processes_left = run.count_left();
+        run.limits_met = run
+            .cgroup
+            .take()
+            .map(|cgroup| cgroup.met())
+            .unwrap_or_default();
         self.end_lost_flows(id);
         let Some(run) = self.runs.get_mut(&id) else {
             return;
@@ -343,18 +435,12 @@ impl Node {
             flows_reset: run.flows_reset,
         };
         let doc = DocId::Box(run.box_id);
-        self.append(
-            doc,
-            Event::BoxEnded(ended.clone()),
-            Urgency::Urgent,
-            Tag::None,
-        );
-        self.append(
-            DocId::Node,
-            Event::BoxEnded(ended),
-            Urgency::Urgent,
-            Tag::Ended(id),
-        );
+        let urgency = match ended.end {
+            BoxEnd::Exited(_) => Urgency::Prompt,
+            _ => Urgency::Urgent,
+        };
+        self.append(doc, Event::BoxEnded(ended.clone()), urgency, Tag::None);
+        self.append(DocId::Node, Event::BoxEnded(ended), urgency, Tag::Ended(id));
     }
 
     /// Its last entry stands, or could not be written: answer and forget it.
@@ -362,9 +448,7 @@ impl Node {
         let Some(run) = self.runs.remove(&id) else {
             return;
         };
-        if run.unnamed {
-            prepare::remove_own_folder(&self.paths, &run.name);
-        }
+        self.end_execs_in(id, &run);
         let outcome = outcome(&run);
         for waiting in &run.waiting {
             match *waiting {
@@ -390,16 +474,14 @@ impl Node {
             }
         }
         if let Some(conn) = run.client {
-            let ended = Ended {
-                exit: run.exit,
-                end: run.end.clone().unwrap_or(BoxEnd::FenceLost),
-                flows_reset: run.flows_reset,
-                processes_ended: run.processes_ended(),
-                processes_left: run.processes_left,
-                refusals: run.refusals(),
-            };
-            self.tell(conn, Tell::Ended(ended));
+            self.tell(conn, Tell::Ended(run.ended()));
         }
+        // Nobody waits for the rest.
+        if run.unnamed {
+            let running: Vec<&str> = self.runs.values().map(|run| run.name.as_str()).collect();
+            prepare::remove_own_folder(&self.paths, &run.name, &running);
+        }
+        self.keep_spare(Instant::now());
     }
 
     /// A refusal of a running box stands in its audit: tell its terminal, once

@@ -1,0 +1,166 @@
+//! From the start of the node to its end: its folders, its lock, its loop.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::event::EVENTS;
+use super::limits::Cgroups;
+use super::store::IN_FLIGHT;
+use super::{Node, control, devices, fold, lock, store};
+use crate::api::Failure;
+use crate::log::log;
+use crate::paths::Paths;
+
+/// Between two looks at what has no event: files, limits, idleness.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Is the node until it is told to end.
+///
+/// # Errors
+/// When another one runs, or the machine does not allow it.
+pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
+    let paths = Paths::from_env().map_err(|error| Failure::host(error.to_string()))?;
+    paths
+        .create()
+        .map_err(|error| Failure::host(error.to_string()))?;
+    if background {
+        // Before this process opens anything of its own.
+        lock::close_inherited()
+            .map_err(|error| Failure::host(format!("inherited descriptors: {error}")))?;
+        // A session of its own: the terminal that started it may go away.
+        nix::unistd::setsid().map_err(|error| Failure::host(format!("setsid: {error}")))?;
+    }
+    let _lock = match lock::take_or_defer(&paths)? {
+        Some(lock) => lock,
+        // Another one serves: a command that wanted a node has it.
+        None if background => return Ok(0),
+        // The error says which process it is.
+        None => lock::take(&paths).map_err(|error| Failure::host(error.to_string()))?,
+    };
+    confine_self()?;
+    // While this process is all there is of the node.
+    let cgroups = Cgroups::find();
+    log!("limits: {cgroups}");
+    let name = device_name(&paths, said_name)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(8)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::host(format!("runtime: {error}")))?;
+    runtime.block_on(serve(paths, background, name, cgroups))
+}
+
+/// What this device calls itself: as said now, as said before, or its host name.
+fn device_name(paths: &Paths, said: Option<String>) -> Result<String, Failure> {
+    let path = paths.state.join("device.name");
+    let clean = |name: &str| name.trim().chars().take(fold::MAX_NAME).collect::<String>();
+    if let Some(name) = said.as_deref().map(clean) {
+        if name.is_empty() {
+            return Err(Failure::usage("--device-name: empty"));
+        }
+        devices::write_private(&path, &name)
+            .map_err(|error| Failure::host(format!("{}: {error}", path.display())))?;
+        return Ok(name);
+    }
+    if let Ok(kept) = std::fs::read_to_string(&path)
+        && !clean(&kept).is_empty()
+    {
+        return Ok(clean(&kept));
+    }
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let name = clean(&host.to_string_lossy());
+    Ok(if name.is_empty() {
+        "device".to_owned()
+    } else {
+        name
+    })
+}
+
+/// No other process of the user may read this one's memory, and no core dump
+/// may hold its keys.
+fn confine_self() -> Result<(), Failure> {
+    let fault = |error| Failure::host(format!("confinement: {error}"));
+    nix::sys::prctl::set_dumpable(false).map_err(fault)?;
+    let core = nix::sys::resource::Resource::RLIMIT_CORE;
+    nix::sys::resource::setrlimit(core, 1, 1).map_err(fault)
+}
+
+async fn serve(
+    paths: Paths,
+    background: bool,
+    name: String,
+    cgroups: Cgroups,
+) -> Result<u8, Failure> {
+    let socket = paths
+        .socket()
+        .map_err(|error| Failure::host(error.to_string()))?;
+    let (events, mut incoming) = mpsc::channel(EVENTS);
+    let opened = store::open(&paths)?;
+    let mut store_tells = opened.tells;
+    let mut node = Node::new(paths, events.clone(), opened.asks, opened.keys, name);
+    node.incarnation = opened.incarnation;
+    node.cgroups = cgroups;
+    node.devices.begin(opened.heads, opened.members);
+    node.recover(opened.history, opened.account)?;
+    let listener = control::listen(&socket)
+        .map_err(|error| Failure::host(format!("{}: {error}", socket.display())))?;
+    node.paths
+        .write_socket(&socket)
+        .map_err(|error| Failure::host(format!("node.socket: {error}")))?;
+    let slots = control::Slots::new();
+    let accepting = tokio::spawn(control::accept(listener, events, slots.clone()));
+    let mut tick = tokio::time::interval(TICK);
+    let mut end = Signals::new().map_err(|error| Failure::host(format!("signals: {error}")))?;
+    loop {
+        tokio::select! {
+            biased;
+            tell = store_tells.recv() => match tell {
+                Some(tell) => node.on_store(tell),
+                None => return Err(Failure::internal("the store's thread is gone")),
+            },
+            () = end.wait(), if !node.leaving => node.leave(),
+            _ = tick.tick() => node.on_tick(background, slots.any_taken()),
+            event = incoming.recv(), if node.in_flight < IN_FLIGHT => match event {
+                Some(event) => node.on_event(event),
+                None => return Err(Failure::internal("every sender of events is gone")),
+            },
+        }
+        if node.leaving {
+            // Whoever comes now is the next node's to serve.
+            accepting.abort();
+        }
+        if node.leaving && node.runs.is_empty() && node.in_flight == 0 {
+            break;
+        }
+    }
+    // A socket file that stays is replaced by the next node.
+    let _left = std::fs::remove_file(&socket);
+    drop(node);
+    store::finish(&mut store_tells).await;
+    Ok(0)
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
