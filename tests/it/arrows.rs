@@ -53,6 +53,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         &[
             "bailey-docs-store",
             "bailey-envelope",
+            "bailey-fence-plan",
             "bailey-gate-proto",
             "bailey-model",
             "bailey-node",

@@ -95,9 +95,18 @@ pub(crate) fn is_clean(world: &TestWorld, node: &str) -> bool {
             .first()
             .is_some_and(|word| word.rsplit('/').next() == Some(name))
     };
-    let left = processes.iter().any(|process| {
-        named(process, "bailey-fence") || named(process, "bailey-gate") || named(process, "sleep")
+    let count = |name: &str| {
+        processes
+            .iter()
+            .filter(|process| named(process, name))
+            .count()
+    };
+    let nodes = processes.iter().filter(|process| {
+        named(process, "bailey") && process.command.get(1).is_some_and(|word| word == "node")
     });
+    // A node keeps one launcher that waits for the next box.
+    let launchers = count("bailey-fence") > nodes.count();
+    let left = launchers || count("bailey-gate") > 0 || count("sleep") > 0;
     let namespaces: std::collections::BTreeSet<_> = processes
         .iter()
         .map(|process| process.namespaces.clone())

@@ -6,15 +6,24 @@
 mod arrows;
 mod audit;
 mod boxes;
+mod browser;
 mod cli;
 mod common;
 mod demo;
+mod doctor;
+mod escapes;
+mod fallbacks;
 mod full_disk;
 mod fuzz;
 mod harness;
 mod kills;
+mod life;
+mod limits;
+mod publish;
+mod reports;
 mod sync;
 mod tidy;
+mod voice;
 
 /// A file that no `mod` line names would never be compiled.
 #[test]

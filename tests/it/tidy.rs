@@ -10,9 +10,11 @@ use crate::arrows::{packages, root};
 const MAX_LINES: usize = 600;
 
 /// The programs that the workspace builds.
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 9] = [
     "bailey",
+    "bailey-attack",
     "bailey-bench",
+    "bailey-escapes",
     "bailey-fence",
     "bailey-fuzz",
     "bailey-gate",

@@ -10,8 +10,9 @@ use std::sync::OnceLock;
 use nix::unistd::geteuid;
 
 /// The programs that tests start.
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 7] = [
     "bailey",
+    "bailey-attack",
     "bailey-bench",
     "bailey-fence",
     "bailey-gate",

@@ -4,6 +4,7 @@
 //! input is a well-formed one of a small pool, changed at random, and its seed
 //! alone makes it again.
 
+mod boxes;
 mod noise;
 mod pool;
 mod talk;
@@ -27,7 +28,8 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// All targets: what a box, a resolver, a peer or a stored file says.
+/// All targets: what a box, a resolver, a peer or a stored file says, and what a
+/// person asks a box to be.
 #[must_use]
 pub fn targets() -> Vec<Target> {
     let target = |name, run, pool| Target {
@@ -51,6 +53,12 @@ pub fn targets() -> Vec<Target> {
         target("session", talk::session, talk::sessions()),
         target("pairing", talk::pairing, talk::pairings()),
         target("terminal", terminal, pool::texts()),
+        target("box_plan", boxes::run, boxes::boxes()),
+        target(
+            "display",
+            bailey_fence_plan::display::xwd::target,
+            pool::pictures(),
+        ),
     ]
 }
 

@@ -5,6 +5,7 @@
 //! its work panics with the reason: its caller is a test.
 
 mod binaries;
+pub mod escape;
 pub mod fuzz;
 mod run;
 mod terminal;

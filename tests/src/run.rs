@@ -37,7 +37,6 @@ impl Output {
     /// # Panics
     /// It is not; the message holds all that was said.
     #[track_caller]
-    #[must_use]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{self}");
         self

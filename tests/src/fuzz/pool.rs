@@ -37,6 +37,16 @@ pub(super) fn tun() -> Vec<Vec<u8>> {
     ]
 }
 
+/// Pictures of small displays, their size before them.
+pub(super) fn pictures() -> Vec<Vec<u8>> {
+    let picture = |size: (u16, u16)| {
+        let mut input = [size.0.to_le_bytes(), size.1.to_le_bytes()].concat();
+        input.extend(bailey_fence_plan::display::xwd::example(size, [1, 2, 3]));
+        input
+    };
+    vec![picture((1, 1)), picture((5, 3)), picture((63, 2))]
+}
+
 fn ipv4(protocol: u8, rest: &[u8]) -> Vec<u8> {
     let length = u16::try_from(20 + rest.len()).unwrap_or(u16::MAX);
     let [high, low] = length.to_be_bytes();

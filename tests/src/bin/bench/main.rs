@@ -10,6 +10,7 @@ mod across;
 mod client;
 mod inside;
 mod machine;
+mod starts;
 mod streams;
 mod table;
 

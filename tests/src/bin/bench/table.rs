@@ -52,6 +52,8 @@ impl Figure {
 pub(crate) enum Mark {
     /// At least this part of the first peer.
     OfFirst(f64),
+    /// At most this part of the first peer.
+    AtMostOfFirst(f64),
     /// At most this, in the row's unit, of the worst.
     WorstAtMost(f64),
 }
@@ -178,6 +180,15 @@ fn judge(row: &Row, mark: Mark) -> Option<Judged> {
                 met: *ours >= part * theirs,
             })
         }
+        (
+            Mark::AtMostOfFirst(part),
+            Figure::Value(ours),
+            Some((name, Figure::Value(theirs))),
+            _,
+        ) => Some(Judged {
+            wanted: format!("at most {part} of {name}"),
+            met: *ours <= part * theirs,
+        }),
         (Mark::WorstAtMost(limit), _, _, Some(Figure::Value(worst))) => Some(Judged {
             wanted: format!("the worst at most {limit} {}", row.unit),
             met: *worst <= limit,
