@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench fuzz
+.PHONY: help demo test vm check bench escapes fuzz
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
@@ -19,8 +19,10 @@ help:
 	@cat <<'EOF'
 	make demo    build, then show the whole of bailey on this machine, offline
 	make test    every test; the integration tests make networks of their own
+	make vm      limits by cgroup v2, in a guest with systemd that needs no root
 	make check   format, lints, licences
 	make bench   figures, each beside its peer in the same run
+	make escapes every attack on each tier, and on each peer that is installed: one table
 	make fuzz    property tests, CASES=$(CASES) each; random bytes, SECONDS=$(SECONDS) a target
 
 	Each names the Debian packages it needs, and asks before it
@@ -33,7 +35,7 @@ demo:
 	.ci/demo "$(TARGET)/release" $(ARGS)
 
 test:
-	@.ci/packages build run test
+	@.ci/packages build run test browser
 	.ci/tun
 	cargo build --profile ci --workspace --bins
 	if cargo nextest --version >/dev/null 2>&1; then
@@ -41,6 +43,11 @@ test:
 	else
 	  cargo test --profile ci --workspace --lib --bins --tests --no-fail-fast $(ARGS)
 	fi
+
+vm:
+	@.ci/packages build vm
+	cargo build --profile ci -p bailey-node -p bailey-fence -p bailey-gate
+	.ci/vm "$(TARGET)/ci"
 
 check:
 	@.ci/packages build
@@ -57,6 +64,12 @@ bench:
 	.ci/tun
 	cargo build --release --workspace --bins
 	"$(TARGET)/release/bailey-bench" $(ARGS)
+
+escapes:
+	@.ci/packages build run escapes
+	.ci/tun
+	cargo build --profile ci --workspace --bins
+	"$(TARGET)/ci/bailey-escapes" $(ARGS)
 
 fuzz:
 	@.ci/packages build
