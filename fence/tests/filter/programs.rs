@@ -233,7 +233,7 @@ fn a_shell_has_job_control_in_its_terminal() {
         return;
     }
     let script = "set -m; sleep 1000 & kill -STOP %1; sleep 0.2; jobs; kill -CONT %1; \
-                  kill %1; (exit 3) & fg %2 >/dev/null; echo code $?";
+                  kill %1; (sleep 0.3; exit 3) & fg %2 >/dev/null; echo code $?";
     let mut made = Ask::new(&["/bin/bash", "-c", script])
         .terminal(24, 80)
         .make()
