@@ -72,7 +72,11 @@ pub fn launch() -> Result<(), LaunchError> {
     // process leads a group already, it is not in the node's.
     let _ = rustix::process::setsid();
     let mut node = Channel::new(UnixStream::from(sys::take_channel()));
-    let Message { value, fds } = node.receive()?;
+    let Message { value, fds } = match node.receive() {
+        // One that waited for a box and is not needed: the node leaves.
+        Err(ChannelError::Closed) => return Ok(()),
+        heard => heard?,
+    };
     let failed = match value {
         ToFence::Start(spec) => match prepare(machine, *spec, fds) {
             Ok(prepared) => return keep(node, prepared),
