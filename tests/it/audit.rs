@@ -4,7 +4,7 @@ use bailey_tests::wait_until;
 use bailey_world::{SeenKind, at};
 use serde_json::Value;
 
-use crate::common::{LIMIT, boxed, flows, row_of, world};
+use crate::common::{LIMIT, attached, boxed, flows, row_of, stop, world};
 
 fn find(rows: &[Value], wanted: impl Fn(&Value) -> bool) -> &Value {
     rows.iter()
@@ -239,12 +239,8 @@ fn each_word_of_reach_grants_what_it_names_and_no_more() {
 #[test]
 fn followers_see_entries_as_they_are_written() {
     let (world, _daemons) = world(1);
-    let script = "echo up; read go; curl -sS -o /dev/null http://shop.example/; read stop";
-    let mut running = world.start(
-        "n1",
-        &["run", "-q", "--name", "yard", "--", "sh", "-c", script],
-    );
-    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let script = "read go; curl -sS -o /dev/null http://shop.example/; read stop";
+    let mut running = attached(&world, "n1", &["-q", "--name", "yard"], script);
     let follower = world.start("n1", &["flows", "yard", "--follow", "--json"]);
     let _history = row_of(&follower, |row| row["kind"] == "started");
     let mut stdin = running.take_stdin().unwrap();
@@ -266,12 +262,7 @@ fn a_stopped_box_has_its_flows_reset_and_its_end_entered() {
         &["run", "-q", "--name", "yard", "--", "sh", "-c", script],
     );
     running.wait_line(LIMIT, |line| line.trim() == "up");
-    let stopped = world.run("n1", &["stop", "yard", "--json"]).ok().json();
-    assert_eq!(
-        (&stopped[0]["flows_reset"], &stopped[0]["processes_left"]),
-        (&1.into(), &0.into()),
-        "{stopped:?}"
-    );
+    assert_eq!(stop(&world, "n1", "yard")["flows_reset"], 1);
     assert_eq!(running.finish(LIMIT).code, Some(121));
     let rows = flows(&world, "n1", "yard");
     assert_eq!(

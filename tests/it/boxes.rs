@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use bailey_tests::{Terminal, TestWorld, wait_until};
+use bailey_tests::{TestWorld, wait_until};
 use nix::sys::signal::Signal;
 
-use crate::common::{LIMIT, boxed, daemon, is_clean};
+use crate::common::{LIMIT, attached, boxed, daemon, is_clean, on_terminal, stop};
 
 #[test]
 fn the_childs_own_exit_code_passes_through() {
@@ -246,9 +246,7 @@ fn a_terminal_works_and_ctrl_c_reaches_the_command() {
     let world = TestWorld::new(1);
     let script =
         "trap 'echo caught; exit 5' INT; tty; stty size; echo ready; while :; do sleep 0.05; done";
-    let command = |program: &std::ffi::OsStr| world.node("n1").unwrap().command(program);
-    let bailey = bailey_tests::binaries().join("bailey");
-    let mut terminal = Terminal::start(command, &bailey, &["run", "--", "sh", "-c", script]);
+    let mut terminal = on_terminal(&world, &["run", "--", "sh", "-c", script]);
     terminal.wait_for(LIMIT, "/dev/pts/0");
     terminal.wait_for(LIMIT, "24 80");
     terminal.wait_for(LIMIT, "ready");
@@ -276,20 +274,7 @@ fn a_signal_to_the_command_line_reaches_the_command() {
 fn a_box_goes_with_the_terminal_that_it_belongs_to() {
     let world = TestWorld::new(1);
     let _daemon = daemon(&world, "n1");
-    let running = world.start(
-        "n1",
-        &[
-            "run",
-            "-q",
-            "--name",
-            "yard",
-            "--",
-            "sh",
-            "-c",
-            "echo up; sleep 600",
-        ],
-    );
-    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let running = attached(&world, "n1", &["-q", "--name", "yard"], "sleep 600");
     assert!(
         !is_clean(&world, "n1"),
         "the control: it is seen while it runs"
@@ -329,31 +314,14 @@ fn the_first_command_starts_the_node_the_second_meets_it_and_an_idle_one_leaves(
 #[test]
 fn a_name_is_used_once_at_a_time() {
     let world = TestWorld::new(1);
-    let running = world.start(
-        "n1",
-        &[
-            "run",
-            "-q",
-            "--name",
-            "yard",
-            "--",
-            "sh",
-            "-c",
-            "echo up; sleep 600",
-        ],
-    );
-    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let running = attached(&world, "n1", &["-q", "--name", "yard"], "sleep 600");
     let second = world.run("n1", &["run", "--name", "yard", "--", "true"]);
     assert_eq!(second.code, Some(2));
     assert!(second.stderr.contains("runs already"), "{second}");
-    let stopped = world.run("n1", &["stop", "yard", "--json"]).ok().json();
-    assert_eq!(
-        (&stopped[0]["state"], &stopped[0]["processes_left"]),
-        (&"stopped".into(), &0.into())
-    );
+    let stopped = stop(&world, "n1", "yard");
     assert!(
-        stopped[0]["processes_ended"].as_u64().unwrap() >= 2,
-        "{stopped:?}"
+        stopped["processes_ended"].as_u64().unwrap() >= 2,
+        "{stopped}"
     );
     assert_eq!(running.finish(LIMIT).code, Some(121));
     assert!(wait_until(LIMIT, || is_clean(&world, "n1")));
@@ -391,8 +359,7 @@ fn a_node_that_is_leaving_is_followed_by_the_next() {
         let _ran = boxed(&world, "n1", &["-q"], "true").ok();
     }
     // One that still has a box to end is waited for.
-    let running = world.start("n1", &["run", "-q", "--", "sh", "-c", "echo up; sleep 600"]);
-    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let running = attached(&world, "n1", &["-q"], "sleep 600");
     let nodes = world.sh("n1", "cat ../state/bailey/node.lock").ok().stdout;
     world.kill("n1", "TERM", &[nodes.trim().parse().unwrap()]);
     let _ran = boxed(&world, "n1", &["-q"], "true").ok();
@@ -429,9 +396,8 @@ fn the_node_keeps_nothing_of_the_command_that_started_it() {
 #[test]
 fn a_command_ends_although_somebody_else_holds_its_output() {
     let world = TestWorld::new(1);
-    let script = "echo up; sleep 600 & read -r _; echo last";
-    let mut running = world.start("n1", &["run", "-q", "--", "sh", "-c", script]);
-    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let script = "sleep 600 & read -r _; echo last";
+    let mut running = attached(&world, "n1", &["-q"], script);
     let inside = wait_for_pid(&world, "sleep");
     let hold = format!("exec 3>/proc/{inside}/fd/1; echo held; exec sleep 60");
     let holder = bailey_tests::Running::start(world.command("n1", "sh").args(["-c", &hold]));
@@ -460,13 +426,7 @@ fn every_box_that_is_named_is_stopped_whatever_becomes_of_the_others() {
     let world = TestWorld::new(1);
     let boxes: Vec<_> = ["yard", "keep"]
         .iter()
-        .map(|name| {
-            let script = "echo up; sleep 600";
-            let words = ["run", "-q", "--name", name, "--", "sh", "-c", script];
-            let running = world.start("n1", &words);
-            running.wait_line(LIMIT, |line| line.trim() == "up");
-            running
-        })
+        .map(|name| attached(&world, "n1", &["-q", "--name", name], "sleep 600"))
         .collect();
     let output = world.run("n1", &["stop", "yard", "nowhere", "keep", "--json"]);
     assert_eq!(output.code, Some(2), "{output}");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bailey_tests::{Output, Running, TestWorld, wait_until};
 use serde_json::Value;
 
-use crate::common::{LIMIT, daemon, flows, pair, world};
+use crate::common::{LIMIT, daemon, flows, hears_of, pair, world};
 use picture::{Picture, Rgb};
 
 /// A browser on a busy machine.
@@ -35,6 +35,15 @@ fn installed(programs: &[&str]) -> bool {
         println!("SKIPPED: {missing:?} are not installed (.ci/packages browser)");
     }
     missing.is_empty()
+}
+
+/// A world whose one node is up, if the machine has what the test needs.
+fn one_node(programs: &[&str]) -> Option<(TestWorld, Running)> {
+    installed(programs).then(|| {
+        let world = TestWorld::new(1);
+        let daemon = daemon(&world, "n1");
+        (world, daemon)
+    })
 }
 
 /// A box with a red window on its display, which runs the shell commands that
@@ -89,11 +98,9 @@ fn shoot(world: &TestWorld, node: &str, target: &str, to: &Path) -> Output {
 
 #[test]
 fn a_picture_shows_what_is_drawn_on_the_boxs_own_display() {
-    if !installed(&[SERVER]) {
+    let Some((world, _daemon)) = one_node(&[SERVER]) else {
         return;
-    }
-    let world = TestWorld::new(1);
-    let _daemon = daemon(&world, "n1");
+    };
     let mut drawn = Drawn::start(&world, "n1", &[]);
     let file = new_file(&world, "n1", "picture.png");
     let _shot = shoot(&world, "n1", "easel", &file).ok();
@@ -134,11 +141,9 @@ fn a_picture_shows_what_is_drawn_on_the_boxs_own_display() {
 
 #[test]
 fn a_display_is_not_seen_in_a_network_that_is_shared() {
-    if !installed(&[SERVER]) {
+    let Some((world, _daemon)) = one_node(&[SERVER]) else {
         return;
-    }
-    let world = TestWorld::new(1);
-    let _daemon = daemon(&world, "n1");
+    };
     let named = "import socket, time; s = socket.socket(socket.AF_UNIX);
 s.bind('\\0/tmp/.X11-unix/X5'); s.listen(); print('listens', flush=True); time.sleep(60)";
     let mut python = world.command("n1", "python3");
@@ -162,11 +167,9 @@ s.bind('\\0/tmp/.X11-unix/X5'); s.listen(); print('listens', flush=True); time.s
 
 #[test]
 fn a_box_that_spoils_its_picture_gets_no_other_file_shown() {
-    if !installed(&[SERVER]) {
+    let Some((world, _daemon)) = one_node(&[SERVER]) else {
         return;
-    }
-    let world = TestWorld::new(1);
-    let _daemon = daemon(&world, "n1");
+    };
     let mut drawn = Drawn::start(&world, "n1", &[]);
     let file = new_file(&world, "n1", "picture.png");
     let at = "/run/display/Xvfb_screen0";
@@ -208,11 +211,9 @@ fn a_box_that_spoils_its_picture_gets_no_other_file_shown() {
 
 #[test]
 fn the_end_of_a_display_ends_nothing_and_is_noticed() {
-    if !installed(&[SERVER]) {
+    let Some((world, _daemon)) = one_node(&[SERVER]) else {
         return;
-    }
-    let world = TestWorld::new(1);
-    let _daemon = daemon(&world, "n1");
+    };
     let mut drawn = Drawn::start(&world, "n1", &[]);
     drawn.tell(
         "for proc in /proc/[0-9]*; do [ $(cat $proc/comm) = Xvfb ] && kill ${proc#/proc/}; done",
@@ -253,8 +254,7 @@ fn a_picture_that_cannot_be_is_refused_with_its_reason() {
     assert!(!target.exists());
     refused("n1", "no-such-box", &target, "no box");
     // The other device knows of the box, and has no picture of it.
-    let known = || world.run("n2", &["ps", "--json"]).stdout.contains("easel");
-    assert!(wait_until(LIMIT, known));
+    hears_of(&world, "n2", "easel");
     let other = new_file(&world, "n2", "picture.png");
     refused("n2", "easel", &other, "pictures stay on the device");
     assert_eq!(drawn.end().code, Some(0));
@@ -269,11 +269,9 @@ fn a_picture_that_cannot_be_is_refused_with_its_reason() {
 
 #[test]
 fn a_browser_in_a_box_keeps_its_own_sandbox_and_is_seen() {
-    if !installed(&[SERVER, BROWSER]) {
+    let Some((world, _daemon)) = one_node(&[SERVER, BROWSER]) else {
         return;
-    }
-    let world = TestWorld::new(1);
-    let _daemon = daemon(&world, "n1");
+    };
     let mut browser = drive(&world, &["--class", "browser", "--display", "virtual"]);
     let found = |what: &str| found(&browser, what);
     println!("{} in a box", found("version"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bailey_tests::{Output, Running, TestWorld};
+use bailey_tests::{Output, Running, Terminal, TestWorld, binaries, wait_until};
 use serde_json::Value;
 
 /// Longer than anything here takes; a test that waits this long has failed.
@@ -31,7 +31,7 @@ pub(crate) fn up(world: &TestWorld, node: &str, daemon: Running) -> Running {
         .unwrap()
         .dir()
         .join("run/bailey/control.sock");
-    let up = bailey_tests::wait_until(LIMIT, || {
+    let up = wait_until(LIMIT, || {
         std::os::unix::net::UnixStream::connect(&socket).is_ok()
     });
     assert!(up, "the node did not come up:\n{}", daemon.stderr());
@@ -57,7 +57,7 @@ pub(crate) fn pair(world: &TestWorld, host: &str, joiner: &str) {
         output.json().last().unwrap()["account"],
         joined[1]["account"]
     );
-    let connected = bailey_tests::wait_until(LIMIT, || {
+    let connected = wait_until(LIMIT, || {
         let rows = world.run(host, &["device", "list", "--json"]).ok().json();
         rows.iter().any(|row| row["connected"] == true)
     });
@@ -79,10 +79,53 @@ pub(crate) fn flows(world: &TestWorld, node: &str, name: &str) -> Vec<Value> {
 
 /// Runs a shell script in a box.
 pub(crate) fn boxed(world: &TestWorld, node: &str, args: &[&str], script: &str) -> Output {
-    let mut words = vec!["run"];
-    words.extend(args);
-    words.extend(["--", "sh", "-c", script]);
-    world.run(node, &words)
+    world.run(node, &in_box(args, script))
+}
+
+/// Starts a shell script in a box that goes with its command line, and waits
+/// until it runs: the first that it says is `up`.
+#[track_caller]
+pub(crate) fn attached(world: &TestWorld, node: &str, args: &[&str], script: &str) -> Running {
+    let script = format!("echo up; {script}");
+    let running = world.start(node, &in_box(args, &script));
+    running.wait_line(LIMIT, |line| line == "up");
+    running
+}
+
+fn in_box<'a>(args: &[&'a str], script: &'a str) -> Vec<&'a str> {
+    [&["run"], args, &["--", "sh", "-c", script]].concat()
+}
+
+/// Starts `bailey` with these words in the first node, on a terminal.
+pub(crate) fn on_terminal(world: &TestWorld, words: &[&str]) -> Terminal {
+    let command = |program: &std::ffi::OsStr| world.node("n1").unwrap().command(program);
+    Terminal::start(command, binaries().join("bailey"), words)
+}
+
+/// Stops a box, of which nothing may be left; what is said of it.
+#[track_caller]
+pub(crate) fn stop(world: &TestWorld, node: &str, name: &str) -> Value {
+    let row = world
+        .run(node, &["stop", name, "--json"])
+        .ok()
+        .json()
+        .remove(0);
+    assert_eq!(
+        (&row["state"], &row["processes_left"]),
+        (&"stopped".into(), &0.into()),
+        "{row}"
+    );
+    row
+}
+
+/// Waits until a device knows of a box of another one.
+#[track_caller]
+pub(crate) fn hears_of(world: &TestWorld, node: &str, name: &str) {
+    let heard = wait_until(LIMIT, || {
+        let rows = world.run(node, &["ps", "--json"]).ok().json();
+        rows.iter().any(|row| row["name"] == name)
+    });
+    assert!(heard, "{node} does not hear of {name}");
 }
 
 /// Whether anything of a box is left in a node: its programs, its namespaces.

@@ -19,11 +19,20 @@ fn denied(world: &TestWorld, node: &str, how: &str) -> Command {
     command
 }
 
-/// Runs a script in a box of this tier, called `yard`.
+/// A command in a box called `yard`, of a node where `how` is refused.
+fn yard(world: &TestWorld, node: &str, how: &str, words: &[&str], command: &[&str]) -> Command {
+    let mut bailey = denied(world, node, how);
+    bailey.args(["run", "--name", "yard"]).args(words);
+    bailey.arg("--").args(command);
+    bailey
+}
+
+/// Runs a script in such a box.
 fn boxed(world: &TestWorld, node: &str, how: &str, words: &[&str], script: &str) -> Output {
-    let mut command = denied(world, node, how);
-    command.args(["run", "--name", "yard"]).args(words);
-    run_within(LIMIT, command.args(["--", "sh", "-c", script]))
+    run_within(
+        LIMIT,
+        &mut yard(world, node, how, words, &["sh", "-c", script]),
+    )
 }
 
 /// The newest report's method and level.
@@ -103,6 +112,14 @@ fn check(how: &str, cases: &[Case<'_>]) {
     }
 }
 
+/// Of these tiers none is made here but with leave, and then by Landlock alone.
+fn only_landlock(how: &str, refused: &[&str], with_leave: &[&str]) {
+    let refused = refused.iter().map(|tier| (*tier, false, Err(120)));
+    let made = Ok(("landlock", "not-earned"));
+    let with_leave = with_leave.iter().map(|tier| (*tier, true, made));
+    check(how, &refused.chain(with_leave).collect::<Vec<_>>());
+}
+
 #[test]
 fn without_clone3_bubblewrap_makes_all_but_gated_boxes() {
     check(
@@ -120,40 +137,21 @@ fn without_clone3_bubblewrap_makes_all_but_gated_boxes() {
 
 #[test]
 fn with_stripped_namespaces_only_landlock_is_left_and_only_with_leave() {
-    check(
+    only_landlock(
         "stripped-namespaces",
-        &[
-            ("l1.5", false, Err(120)),
-            ("l2", false, Err(120)),
-            ("gated", false, Err(120)),
-            ("l1.5", true, Ok(("landlock", "not-earned"))),
-            ("gated", true, Ok(("landlock", "not-earned"))),
-        ],
+        &["l1.5", "l2", "gated"],
+        &["l1.5", "gated"],
     );
 }
 
 #[test]
 fn under_a_containers_filter_only_landlock_is_left() {
-    check(
-        "container-filter",
-        &[
-            ("l2", false, Err(120)),
-            ("gated", false, Err(120)),
-            ("l2", true, Ok(("landlock", "not-earned"))),
-        ],
-    );
+    only_landlock("container-filter", &["l2", "gated"], &["l2"]);
 }
 
 #[test]
 fn without_user_namespaces_only_landlock_is_left() {
-    check(
-        "no-user-namespaces",
-        &[
-            ("l1.5", false, Err(120)),
-            ("gated", false, Err(120)),
-            ("gated", true, Ok(("landlock", "not-earned"))),
-        ],
-    );
+    only_landlock("no-user-namespaces", &["l1.5", "gated"], &["gated"]);
 }
 
 #[test]
@@ -170,14 +168,7 @@ fn without_a_tun_a_gated_box_is_refused_or_has_no_network() {
 
 #[test]
 fn a_masked_proc_leaves_only_landlock() {
-    check(
-        "masked-proc",
-        &[
-            ("l2", false, Err(120)),
-            ("l2", true, Ok(("landlock", "not-earned"))),
-            ("gated", true, Ok(("landlock", "not-earned"))),
-        ],
-    );
+    only_landlock("masked-proc", &["l2"], &["l2", "gated"]);
 }
 
 /// What a box looks like from inside, as far as it is the same by any method.
@@ -307,10 +298,9 @@ fn a_box_by_landlock_alone_reaches_nothing_of_the_users() {
     other.wait_line(LIMIT, |line| line == "up");
     let pid = *world.pids("n1", "python3").first().unwrap();
     let args = |tier: &str| {
-        let words = [home.display().to_string(), socket.display().to_string()];
         [
-            words[0].clone(),
-            words[1].clone(),
+            home.display().to_string(),
+            socket.display().to_string(),
             pid.to_string(),
             tier.to_owned(),
         ]
@@ -328,19 +318,10 @@ fn a_box_by_landlock_alone_reaches_nothing_of_the_users() {
         .count();
     assert_eq!(done, 17, "{outside}");
     for tier in ["l1.5", "l2"] {
-        let mut command = denied(&world, "n1", "stripped-namespaces");
-        command.args([
-            "run",
-            "-q",
-            "--name",
-            "yard",
-            "--tier",
-            tier,
-            "--allow-weaker",
-            "--",
-        ]);
-        command.args(["python3", "-c", REACH]).args(args(tier));
-        let output = run_within(LIMIT, &mut command);
+        let words = ["-q", "--tier", tier, "--allow-weaker"];
+        let reach = ["python3", "-c", REACH];
+        let mut command = yard(&world, "n1", "stripped-namespaces", &words, &reach);
+        let output = run_within(LIMIT, command.args(args(tier)));
         assert_eq!(output.code, Some(0), "{output}");
         let done: Vec<String> = attempts(&output)
             .into_iter()
@@ -366,20 +347,13 @@ fn nothing_of_a_box_by_landlock_alone_outlives_it() {
     let world = TestWorld::new(1);
     let sleeps = || world.pids("n1", "sleep").len();
     let gone = || wait_until(LIMIT, || sleeps() == 0);
+    let scattered = |then: &str| {
+        let words = ["--tier", "l2", "--allow-weaker"];
+        let script = ["sh", "-c", &format!("{SCATTER}; {then}")];
+        yard(&world, "n1", "stripped-namespaces", &words, &script)
+    };
     let start = || {
-        let mut command = denied(&world, "n1", "stripped-namespaces");
-        let words = [
-            "run",
-            "--name",
-            "yard",
-            "--tier",
-            "l2",
-            "--allow-weaker",
-            "--",
-        ];
-        let script = format!("{SCATTER}; exec sleep 4321");
-        command.args(words).args(["sh", "-c", &script]);
-        let running = Running::start(&mut command);
+        let running = Running::start(&mut scattered("exec sleep 4321"));
         running.wait_line(LIMIT, |line| line == "up");
         assert!(wait_until(LIMIT, || sleeps() == 7), "{}", sleeps());
         running
@@ -396,19 +370,7 @@ fn nothing_of_a_box_by_landlock_alone_outlives_it() {
     assert!(gone(), "{} are left", sleeps());
     drop(running);
     // The command ends by itself.
-    let mut command = denied(&world, "n1", "stripped-namespaces");
-    let words = [
-        "run",
-        "-q",
-        "--name",
-        "yard",
-        "--tier",
-        "l2",
-        "--allow-weaker",
-        "--",
-    ];
-    let script = format!("{SCATTER}; sleep 1; exit 3");
-    let output = run_within(LIMIT, command.args(words).args(["sh", "-c", &script]));
+    let output = run_within(LIMIT, &mut scattered("sleep 1; exit 3"));
     assert_eq!(output.code, Some(3), "{output}");
     assert_eq!(sleeps(), 0, "the end of a box is the end of all of it");
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use bailey_tests::{Running, TestWorld, binaries};
 use bailey_world::{SeenKind, at};
 
-use crate::common::{LIMIT, daemon, flows, up};
+use crate::common::{LIMIT, attached, daemon, flows, up};
 
 /// Dials at each line that it reads, and says curl's exit code.
-const DIALLER: &str = "echo up; while read number; do \
+const DIALLER: &str = "while read number; do \
     curl -sS -m 5 -o /dev/null http://93.184.216.34/; echo \"dial $number: $?\"; done";
 /// Curl's exit code for a connection that was refused.
 const REFUSED: &str = "7";
@@ -60,8 +60,7 @@ fn small_disk(world: &TestWorld) {
 
 /// What a running box finds when the disk fills, and when it has room again.
 fn full_and_free_again(world: &TestWorld) {
-    let mut running = world.start("n1", &["run", "--name", "yard", "--", "sh", "-c", DIALLER]);
-    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let mut running = attached(world, "n1", &["--name", "yard"], DIALLER);
     let mut stdin = running.take_stdin().unwrap();
     let mut dials = Dials {
         running: &running,

@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use bailey_tests::{Output, Running, Terminal, TestWorld, wait_until};
+use bailey_tests::{Output, Running, TestWorld, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{LIMIT, boxed, daemon, flows, is_clean, pair};
+use crate::common::{
+    LIMIT, attached, boxed, daemon, flows, hears_of, is_clean, on_terminal, pair, stop,
+};
 
 /// Boxes at once on one node.
 const MANY: usize = 50;
@@ -34,6 +36,14 @@ fn exec(world: &TestWorld, name: &str, script: &str) -> Output {
     world.run("n1", &["exec", name, "--", "sh", "-c", script])
 }
 
+/// Starts a further command in the yard, once it runs.
+fn added(world: &TestWorld, script: &str) -> Running {
+    let script = format!("echo up; {script}");
+    let running = world.start("n1", &["exec", "yard", "--", "sh", "-c", &script]);
+    running.wait_line(LIMIT, |line| line == "up");
+    running
+}
+
 #[test]
 fn a_detached_box_lives_on_and_what_it_writes_is_kept() {
     let world = TestWorld::new(1);
@@ -52,11 +62,7 @@ fn a_detached_box_lives_on_and_what_it_writes_is_kept() {
     let raw = world.run("n1", &["logs", "yard", "--raw"]).ok();
     assert!(raw.stdout.contains("a\x1b[31mb\tc\n"), "{raw}");
     assert_eq!(row(&world, "yard")["state"], "running");
-    let stopped = world.run("n1", &["stop", "yard", "--json"]).ok().json();
-    assert_eq!(
-        (&stopped[0]["state"], &stopped[0]["processes_left"]),
-        (&"stopped".into(), &0.into())
-    );
+    stop(&world, "n1", "yard");
     assert!(wait_until(LIMIT, || is_clean(&world, "n1")));
     // What it wrote is there after its end.
     assert_eq!(logs().stdout, kept.stdout);
@@ -126,20 +132,7 @@ fn an_unnamed_detached_box_says_its_name_and_leaves_its_log_alone() {
 #[test]
 fn an_attached_box_has_no_log_and_says_so() {
     let world = TestWorld::new(1);
-    let running = world.start(
-        "n1",
-        &[
-            "run",
-            "-q",
-            "--name",
-            "yard",
-            "--",
-            "sh",
-            "-c",
-            "echo up; sleep 600",
-        ],
-    );
-    running.wait_line(LIMIT, |line| line == "up");
+    let _running = attached(&world, "n1", &["-q", "--name", "yard"], "sleep 600");
     let refused = world.run("n1", &["logs", "yard"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("is attached"), "{refused}");
@@ -226,12 +219,7 @@ fn a_further_command_has_its_own_streams_and_signals() {
     running.signal(Signal::SIGTERM);
     assert_eq!(running.finish(LIMIT).code, Some(3));
     // It goes with its terminal, and the box stays.
-    let running = world.start(
-        "n1",
-        &["exec", "yard", "--", "sh", "-c", "echo up; exec sleep 601"],
-    );
-    running.wait_line(LIMIT, |line| line == "up");
-    drop(running);
+    drop(added(&world, "exec sleep 601"));
     let alone = wait_until(LIMIT, || {
         exec(&world, "yard", "cat /proc/[0-9]*/cmdline")
             .stdout
@@ -248,27 +236,19 @@ fn a_further_command_has_its_own_streams_and_signals() {
 fn a_further_command_on_a_terminal_has_job_control() {
     let world = TestWorld::new(1);
     let _started = detached(&world, &["-q", "--name", "yard"], "sleep 600").ok();
-    let command = |program: &std::ffi::OsStr| world.node("n1").unwrap().command(program);
-    let bailey = bailey_tests::binaries().join("bailey");
-    let mut terminal = Terminal::start(command, &bailey, &["exec", "yard", "--", "bash", "--norc"]);
-    job_control(&mut terminal);
-    terminal.type_in("exit 9\r");
-    assert_eq!(terminal.finish(LIMIT), Some(9));
+    job_control(&world, &["exec", "yard", "--", "bash", "--norc"]);
 }
 
 #[test]
 fn a_shell_in_a_box_has_job_control() {
     let world = TestWorld::new(1);
-    let command = |program: &std::ffi::OsStr| world.node("n1").unwrap().command(program);
-    let bailey = bailey_tests::binaries().join("bailey");
-    let mut terminal = Terminal::start(command, &bailey, &["run", "-q", "--", "bash", "--norc"]);
-    job_control(&mut terminal);
-    terminal.type_in("exit 9\r");
-    assert_eq!(terminal.finish(LIMIT), Some(9));
+    job_control(&world, &["run", "-q", "--", "bash", "--norc"]);
 }
 
-/// Stops a command of a shell by Ctrl-Z, lets it go on behind, ends it.
-fn job_control(terminal: &mut Terminal) {
+/// Stops a command of a shell by Ctrl-Z, lets it go on behind, ends it; then
+/// ends the shell.
+fn job_control(world: &TestWorld, words: &[&str]) {
+    let mut terminal = on_terminal(world, words);
     terminal.type_in("echo re''ady; sleep 100\r");
     terminal.wait_for(LIMIT, "ready");
     // The shell is not stopped with it: it says so, and takes the next line.
@@ -281,23 +261,17 @@ fn job_control(terminal: &mut Terminal) {
     terminal.wait_for(LIMIT, "Running");
     terminal.type_in("kill %1; wait; jobs; echo no''ne\r");
     terminal.wait_for(LIMIT, "none");
+    terminal.type_in("exit 9\r");
+    assert_eq!(terminal.finish(LIMIT), Some(9));
 }
 
 #[test]
 fn a_box_that_ends_ends_what_was_added_and_says_why() {
     let world = TestWorld::new(1);
-    let add = || {
-        let running = world.start(
-            "n1",
-            &["exec", "yard", "--", "sh", "-c", "echo in; sleep 600"],
-        );
-        running.wait_line(LIMIT, |line| line == "in");
-        running
-    };
     let _started = detached(&world, &["-q", "--name", "yard"], "sleep 600").ok();
-    let added = add();
+    let further = added(&world, "sleep 600");
     let _stopped = world.run("n1", &["stop", "yard"]).ok();
-    let output = added.finish(LIMIT);
+    let output = further.finish(LIMIT);
     assert_eq!(output.code, Some(121), "{output}");
     assert!(
         output.stderr.contains("the box ended (stopped here)"),
@@ -306,9 +280,9 @@ fn a_box_that_ends_ends_what_was_added_and_says_why() {
 
     let script = "while [ ! -e go ]; do sleep 0.05; done; rm go; exit 4";
     let _started = detached(&world, &["-q", "--name", "yard"], script).ok();
-    let added = add();
+    let further = added(&world, "sleep 600");
     let _told = exec(&world, "yard", "touch go").ok();
-    let output = added.finish(LIMIT);
+    let output = further.finish(LIMIT);
     assert_eq!(output.code, Some(125), "{output}");
     assert!(
         output.stderr.contains("the box ended (exited 4)"),
@@ -329,11 +303,7 @@ fn nothing_is_added_to_a_box_of_another_device() {
     let (world, _daemons) = crate::common::world(2);
     pair(&world, "n1", "n2");
     let _started = detached(&world, &["-q", "--name", "yard"], "sleep 600").ok();
-    let heard = wait_until(LIMIT, || {
-        let rows = world.run("n2", &["ps", "--json"]).ok().json();
-        rows.iter().any(|row| row["name"] == "yard")
-    });
-    assert!(heard, "the other device does not hear of it");
+    hears_of(&world, "n2", "yard");
     for words in [
         ["exec", "yard@n1", "--", "true"].as_slice(),
         &["logs", "yard@n1"],
@@ -354,13 +324,8 @@ fn two_boxes_that_write_the_same_folder_are_told_of_one_another() {
     let home = world.node("n1").unwrap().home().display().to_string();
     let grant = |path: &str| format!("{home}/{path}");
     let start = |name: &str, path: &str| {
-        let path = grant(path);
-        let words = ["run", "--name", name, "--grant", &path, "--"];
-        let mut words = words.to_vec();
-        words.extend(["sh", "-c", "echo up; sleep 600"]);
-        let running = world.start("n1", &words);
-        running.wait_line(LIMIT, |line| line == "up");
-        running
+        let args = ["--name", name, "--grant", &grant(path)];
+        attached(&world, "n1", &args, "sleep 600")
     };
     let first = start("first", "project:rw");
     let reader = start("reader", "project:ro");
@@ -657,8 +622,7 @@ fn a_launcher_waits_for_the_next_box_and_is_replaced_when_it_ends() {
     let waiting = || world.pids("n1", "bailey-fence");
     assert!(wait_until(LIMIT, || waiting().len() == 1), "none waits");
     let spare = waiting();
-    let running = world.start("n1", &["run", "-q", "--", "sh", "-c", "echo up; sleep 600"]);
-    running.wait_line(LIMIT, |line| line == "up");
+    let running = attached(&world, "n1", &["-q"], "sleep 600");
     assert!(
         waiting().contains(&spare[0]),
         "the one that waited has the box"

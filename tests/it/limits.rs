@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bailey_tests::{TestWorld, wait_until};
 
-use crate::common::{LIMIT, boxed, is_clean};
+use crate::common::{LIMIT, boxed, is_clean, stop};
 
 /// Forks without end, and says how far it got and what stopped it.
 const BOMB: &str = "
@@ -67,11 +67,7 @@ fn a_fork_bomb_is_held_by_pids_and_its_box_stops() {
     // A further command meets the same limit.
     let full = world.run("n1", &["exec", "yard", "--", "sh", "-c", "true & wait"]);
     assert_ne!(full.code, Some(0), "{full}");
-    let stopped = world.run("n1", &["stop", "yard", "--json"]).ok().json();
-    assert_eq!(
-        (&stopped[0]["state"], &stopped[0]["processes_left"]),
-        (&"stopped".into(), &0.into())
-    );
+    stop(&world, "n1", "yard");
     assert_eq!(bomb.finish(LIMIT).code, Some(121));
     assert!(wait_until(LIMIT, || is_clean(&world, "n1")));
     // The control: without the limit it is not.

@@ -31,12 +31,17 @@ print('listening', flush=True)
 server.serve_forever()
 "#;
 
+/// A box whose port 8000 is the node's 8080.
+const WEB: [&str; 4] = ["--name", "web", "--publish", "8080:8000"];
+
 /// Starts a box with the server in it.
-fn serve(world: &TestWorld, words: &[&str], at: [&str; 2]) -> Running {
-    let mut all = vec!["run", "-q"];
-    all.extend(words);
-    all.extend(["--", "python3", "-c", SERVER]);
-    all.extend(at);
+fn serve(world: &TestWorld, words: &[&str], [host, port]: [&str; 2]) -> Running {
+    listening(world, words, &[SERVER, host, port])
+}
+
+/// Starts a box with a Python program in it, and waits until that listens.
+fn listening(world: &TestWorld, words: &[&str], program: &[&str]) -> Running {
+    let all = [&["run", "-q"], words, &["--", "python3", "-c"], program].concat();
     let running = world.start("n1", &all);
     running.wait_line(LIMIT, |line| line == "listening");
     running
@@ -120,8 +125,7 @@ fn a_page_of_a_box_is_on_the_nodes_loopback_and_each_flow_is_entered() {
 #[test]
 fn a_server_on_the_boxs_own_loopback_is_reached() {
     let (world, _daemons) = world(1);
-    let words = ["--name", "web", "--publish", "8080:8000"];
-    let _box = serve(&world, &words, ["127.0.0.1", "8000"]);
+    let _box = serve(&world, &WEB, ["127.0.0.1", "8000"]);
     let page = world.sh("n1", "curl -sS -m 5 http://127.0.0.1:8080/").ok();
     assert_eq!(page.stdout, "hello from the box\n");
     assert_eq!(inbound(&world, "web").len(), 1);
@@ -135,8 +139,7 @@ fn a_server_on_the_boxs_own_loopback_is_reached() {
 #[test]
 fn large_bodies_pass_unchanged_both_ways() {
     let (world, _daemons) = world(1);
-    let words = ["--name", "web", "--publish", "8080:8000"];
-    let _box = serve(&world, &words, ["0.0.0.0", "8000"]);
+    let _box = serve(&world, &WEB, ["0.0.0.0", "8000"]);
     let script = r#"
 import hashlib, threading, urllib.request
 count = 251 * 200000
@@ -172,20 +175,7 @@ fn each_half_of_a_connection_closes_by_itself() {
                   \x20   c, _ = s.accept(); got = b''\n\
                   \x20   while part := c.recv(9): got += part\n\
                   \x20   c.sendall(got[::-1]); c.close()";
-    let words = [
-        "run",
-        "-q",
-        "--name",
-        "web",
-        "--publish",
-        "8080:8000",
-        "--",
-        "python3",
-        "-c",
-        server,
-    ];
-    let running = world.start("n1", &words);
-    running.wait_line(LIMIT, |line| line == "listening");
+    let _box = listening(&world, &WEB, &[server]);
     let script = "import socket\n\
                   s = socket.create_connection(('127.0.0.1', 8080), 5)\n\
                   s.sendall(b'all of it'); s.shutdown(socket.SHUT_WR); got = b''\n\
@@ -202,17 +192,7 @@ fn each_half_of_a_connection_closes_by_itself() {
 #[test]
 fn a_box_that_does_not_listen_resets_its_client_at_once_and_says_so() {
     let (world, _daemons) = world(1);
-    let words = [
-        "run",
-        "--name",
-        "web",
-        "--publish",
-        "8080:8000",
-        "--",
-        "sleep",
-        "60",
-    ];
-    let running = world.start("n1", &words);
+    let running = world.start("n1", &[&["run"], &WEB[..], &["--", "sleep", "60"]].concat());
     running.wait_error_line(LIMIT, |line| line.contains("box web"));
     let start = Instant::now();
     let refused = world.sh("n1", "curl -sS -m 5 http://127.0.0.1:8080/");
@@ -232,8 +212,7 @@ fn a_box_that_does_not_listen_resets_its_client_at_once_and_says_so() {
 #[test]
 fn two_hundred_at_once_are_served_and_each_has_its_entry() {
     let (world, _daemons) = world(1);
-    let words = ["--name", "web", "--publish", "8080:8000"];
-    let _box = serve(&world, &words, ["0.0.0.0", "8000"]);
+    let _box = serve(&world, &WEB, ["0.0.0.0", "8000"]);
     let script = r#"
 import socket, threading
 hands, inside, served = [], threading.Barrier(200), []
@@ -284,8 +263,7 @@ fn a_port_that_cannot_be_had_is_said_before_anything_runs() {
     );
     drop(holder);
     // Another box has it: its name is said.
-    let words = ["--name", "web", "--publish", "8080:8000"];
-    let web = serve(&world, &words, ["0.0.0.0", "8000"]);
+    let web = serve(&world, &WEB, ["0.0.0.0", "8000"]);
     let (code, said) = run(&["--publish", "8080:1"]);
     assert!(
         code == Some(2) && said.contains("the box web already"),
@@ -307,7 +285,7 @@ fn a_port_that_cannot_be_had_is_said_before_anything_runs() {
         Some(7)
     );
     drop(web);
-    let _next = serve(&world, &words, ["0.0.0.0", "8000"]);
+    let _next = serve(&world, &WEB, ["0.0.0.0", "8000"]);
     let page = world.sh("n1", "curl -sS -m 5 http://127.0.0.1:8080/").ok();
     assert_eq!(page.stdout, "hello from the box\n");
 }

@@ -10,7 +10,9 @@ use bailey_tests::{Running, TestWorld, run, wait_until};
 use bailey_world::SeenKind;
 use nix::sys::signal::Signal;
 
-use crate::common::{LIMIT, boxed, daemon, flows, is_clean, pair, row_of, stop_told, world};
+use crate::common::{
+    LIMIT, attached, boxed, daemon, flows, hears_of, is_clean, pair, row_of, stop, stop_told, world,
+};
 
 /// The whole road: from a packet in a box to a notice on another device, and a
 /// stop back.
@@ -19,10 +21,9 @@ fn audit_reaches_you() {
     let (world, _daemons) = world(2);
     pair(&world, "n1", "n2");
     let notices = world.start("n2", &["notices", "--follow", "--json"]);
-    let script = "echo up; curl -sS -m 5 -o /dev/null http://shop.example/; read go; \
+    let script = "curl -sS -m 5 -o /dev/null http://shop.example/; read go; \
                   curl -sS -m 5 -o /dev/null http://192.168.1.9/; sleep 600";
-    let mut running = world.start("n1", &["run", "--name", "yard", "--", "sh", "-c", script]);
-    running.wait_line(LIMIT, |line| line.trim() == "up");
+    let mut running = attached(&world, "n1", &["--name", "yard"], script);
     let pressed = Instant::now();
     drop(running.take_stdin());
     let notice = row_of(&notices, |row| row["box"] == "yard");
@@ -41,22 +42,18 @@ fn audit_reaches_you() {
     assert_eq!(entry["no"], notice["evidence"][0]);
 
     let pressed = Instant::now();
-    let there = world.run("n2", &["stop", "yard@n1", "--json"]).ok().json();
+    let there = stop(&world, "n2", "yard@n1");
     assert!(
         pressed.elapsed() < Duration::from_secs(1),
         "stopped after {:?}",
         pressed.elapsed()
     );
-    assert_eq!(
-        (&there[0]["state"], &there[0]["processes_left"]),
-        (&"stopped".into(), &0.into())
-    );
-    assert!(there[0]["processes_ended"].as_u64().unwrap() > 0);
+    assert!(there["processes_ended"].as_u64().unwrap() > 0);
     let here = running.finish(LIMIT);
     assert_eq!(here.code, Some(121), "{here}");
     // Both ends say the same of it.
     let receipt = ["processes_ended", "processes_left", "flows_reset"]
-        .map(|field| there[0][field].as_u64().unwrap());
+        .map(|field| there[field].as_u64().unwrap());
     assert_eq!(stop_told(&here.stderr), Some(receipt), "{here}");
     assert!(wait_until(LIMIT, || is_clean(&world, "n1")));
 
@@ -107,24 +104,8 @@ fn a_device_that_was_away_reads_what_it_missed() {
 fn a_cut_cable_heals_and_a_stop_meanwhile_is_said_to_be_undelivered() {
     let (world, _daemons) = world(2);
     pair(&world, "n1", "n2");
-    let running = world.start(
-        "n1",
-        &[
-            "run",
-            "-q",
-            "--name",
-            "yard",
-            "--",
-            "sh",
-            "-c",
-            "echo up; sleep 600",
-        ],
-    );
-    running.wait_line(LIMIT, |line| line.trim() == "up");
-    let known = wait_until(LIMIT, || {
-        world.run("n2", &["ps", "--json"]).stdout.contains("yard")
-    });
-    assert!(known, "the box is not seen from the other device");
+    let running = attached(&world, "n1", &["-q", "--name", "yard"], "sleep 600");
+    hears_of(&world, "n2", "yard");
     world.link_down("n1").unwrap();
     let asked = world.run("n2", &["stop", "yard", "--json", "--wait", "1"]);
     assert_eq!(asked.code, Some(1), "{asked}");
@@ -344,18 +325,15 @@ fn a_device_joins_one_whose_node_was_started_many_times() {
         daemons.insert(0, daemon(&world, "n1"));
     }
     pair(&world, "n1", "n2");
-    let third = bailey_tests::run(world.bailey("n2").args(["device", "list", "--json"]))
-        .ok()
-        .json();
-    assert_eq!(third.len(), 2);
+    let devices = world.run("n2", &["device", "list", "--json"]).ok().json();
+    assert_eq!(devices.len(), 2);
     let ours = flows(&world, "n1", "yard");
     assert_eq!(
         ours.iter().filter(|row| row["kind"] == "started").count(),
         4
     );
-    let same = wait_until(LIMIT, || {
-        let theirs = world.run("n2", &["flows", "yard", "--json"]);
-        theirs.code == Some(0) && theirs.json() == ours
-    });
-    assert!(same, "the audit of earlier starts did not arrive");
+    assert!(
+        same_audit(&world, "yard", LIMIT),
+        "the audit of earlier starts did not arrive"
+    );
 }
