@@ -14,7 +14,7 @@ use bailey_gate_proto::channel::GateEvent;
 use bailey_model::{Direction, EndReason, FlowEnded, FlowOpened, Refusal};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
-use world::{Place, Word, World, inside, no_facts};
+use world::{Place, Word, World, inside, is_reset, no_facts, reset};
 
 const PORT: u16 = 80;
 const INNER: u16 = 8080;
@@ -54,6 +54,12 @@ fn dial(node: &Place) -> TcpStream {
     stream
 }
 
+/// A connection through the gate: the client's end, and the box's.
+fn connection(world: &World, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let outer = client(world);
+    (outer, listener.accept().unwrap().0)
+}
+
 fn opened(world: &World) -> Vec<FlowOpened> {
     let events = world.events.lock().unwrap();
     let opened = events.iter().filter_map(|event| match event {
@@ -68,14 +74,6 @@ fn ended(world: &World, reason: EndReason) -> FlowEnded {
         GateEvent::FlowEnded(ended) if ended.end == reason => Some(ended.clone()),
         _ => None,
     })
-}
-
-fn reset(stream: TcpStream) {
-    let linger = nix::libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger).unwrap();
 }
 
 #[test]
@@ -122,8 +120,7 @@ fn a_half_that_is_closed_leaves_the_other_open() {
     let world = world();
     let listener = serve(&world, any());
     for outer_first in [true, false] {
-        let outer = client(&world);
-        let (inner, _) = listener.accept().unwrap();
+        let (outer, inner) = connection(&world, &listener);
         let (mut first, mut last) = match outer_first {
             true => (&outer, &inner),
             false => (&inner, &outer),
@@ -154,8 +151,7 @@ fn a_program_is_reached_on_its_own_loopback_and_on_ipv6_alone() {
     ] {
         let listener = serve(&world, at);
         let start = Instant::now();
-        let mut outer = client(&world);
-        let (mut inner, _) = listener.accept().unwrap();
+        let (mut outer, mut inner) = connection(&world, &listener);
         inner.write_all(b"hello").unwrap();
         let mut got = [0; 5];
         outer.read_exact(&mut got).unwrap();
@@ -168,8 +164,7 @@ fn a_program_is_reached_on_its_own_loopback_and_on_ipv6_alone() {
     // The control: nobody gets there but by the published port.
     let listener = serve(&world, (Ipv6Addr::LOCALHOST, INNER));
     let mut outer = client(&world);
-    let refused = outer.read(&mut [0]).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
+    is_reset(&mut outer);
     drop(listener);
 }
 
@@ -181,8 +176,7 @@ fn a_box_that_does_not_listen_resets_the_client_at_once() {
     let world = world();
     let start = Instant::now();
     let mut outer = client(&world);
-    let refused = outer.read(&mut [0]).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
+    is_reset(&mut outer);
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     let ended = ended(&world, EndReason::DialRefused);
     assert_eq!((ended.bytes_in, ended.bytes_out), (0, 0));
@@ -190,8 +184,7 @@ fn a_box_that_does_not_listen_resets_the_client_at_once() {
     let listener = serve(&world, any());
     listener.set_nonblocking(true).unwrap();
     *world.word.lock().unwrap() = Word::Refuse;
-    let refused = client(&world).read(&mut [0]).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
+    is_reset(&mut client(&world));
     world.event(|event| match event {
         GateEvent::FlowRefused(refused) if refused.refusal == Refusal::StoreUnavailable => Some(()),
         _ => None,
@@ -208,18 +201,11 @@ fn resets_cross_the_gate_both_ways() {
     let listener = serve(&world, any());
     let mut outer = client(&world);
     reset(listener.accept().unwrap().0);
-    assert_eq!(
-        outer.read(&mut [0]).unwrap_err().kind(),
-        ErrorKind::ConnectionReset
-    );
+    is_reset(&mut outer);
     ended(&world, EndReason::ResetByBox);
-    let outer = client(&world);
-    let (mut inner, _) = listener.accept().unwrap();
+    let (outer, mut inner) = connection(&world, &listener);
     reset(outer);
-    assert_eq!(
-        inner.read(&mut [0]).unwrap_err().kind(),
-        ErrorKind::ConnectionReset
-    );
+    is_reset(&mut inner);
     ended(&world, EndReason::ResetByPeer);
 }
 
@@ -230,8 +216,7 @@ fn a_slow_reader_loses_nothing() {
     }
     let world = world();
     let listener = serve(&world, any());
-    let outer = client(&world);
-    let (inner, _) = listener.accept().unwrap();
+    let (outer, inner) = connection(&world, &listener);
     let sent: Vec<u8> = (0..40_000_000_u32).map(|at| (at % 253) as u8).collect();
     for (mut from, mut to) in [(&outer, &inner), (&inner, &outer)] {
         std::thread::scope(|scope| {
@@ -310,10 +295,9 @@ fn what_is_beyond_the_bound_is_reset_and_entered() {
     let listener = serve(&world, any());
     let mut held = Vec::new();
     for _ in 0..MAX_INBOUND_TCP {
-        held.push((client(&world), listener.accept().unwrap()));
+        held.push(connection(&world, &listener));
     }
-    let refused = client(&world).read(&mut [0]).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionReset);
+    is_reset(&mut client(&world));
     world.event(|event| match event {
         GateEvent::FlowRefused(refused) => {
             assert_eq!(refused.refusal, Refusal::Limit);
@@ -345,14 +329,10 @@ fn a_stop_resets_who_is_inside_and_closes_the_port() {
     }
     let mut world = world();
     let listener = serve(&world, any());
-    let mut outer = client(&world);
-    let (mut inner, _) = listener.accept().unwrap();
+    let (mut outer, mut inner) = connection(&world, &listener);
     assert_eq!(world.stop(), 1);
     for stream in [&mut outer, &mut inner] {
-        assert_eq!(
-            stream.read(&mut [0]).unwrap_err().kind(),
-            ErrorKind::ConnectionReset
-        );
+        is_reset(stream);
     }
     let late = world
         .node

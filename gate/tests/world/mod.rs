@@ -15,7 +15,8 @@
 mod sys;
 
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::{ErrorKind, Read as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
@@ -52,6 +53,22 @@ pub(crate) fn inside(test: &str) -> bool {
     let status = command.status().unwrap();
     assert!(status.success(), "{test} failed inside its world");
     false
+}
+
+/// Ends a connection by a reset.
+pub(crate) fn reset(stream: TcpStream) {
+    let linger = nix::libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger).unwrap();
+}
+
+/// Waits until the other end has reset a connection.
+#[track_caller]
+pub(crate) fn is_reset(stream: &mut TcpStream) {
+    let error = stream.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 /// A network namespace.

@@ -40,6 +40,9 @@ struct Bench {
     message_id: u16,
 }
 
+/// A question on its way: to which resolver, by what.
+type Exchange = (ExchangeId, SocketAddr, Transport, Message);
+
 impl Bench {
     fn new(reach: &str) -> Self {
         let addrs = NodeAddrs {
@@ -122,7 +125,14 @@ impl Bench {
         })
     }
 
-    fn exchanges(&mut self) -> Vec<(ExchangeId, SocketAddr, Transport, Message)> {
+    /// Asks, and takes what goes upstream once its entry stands.
+    fn asked(&mut self, text: &str, qtype: RecordType) -> Exchange {
+        self.query(text, qtype);
+        self.commit_all();
+        self.exchanges().remove(0)
+    }
+
+    fn exchanges(&mut self) -> Vec<Exchange> {
         self.take(|output| match output {
             DnsOutput::Upstream {
                 id,

@@ -179,6 +179,7 @@ impl Rig {
     }
 
     /// The one event that there is, an opened flow.
+    #[track_caller]
     fn opened(&mut self) -> (u64, FlowOpened) {
         match self.events().as_slice() {
             [(Some(ticket), GateEvent::FlowOpened(opened))] => (*ticket, opened.clone()),
@@ -186,6 +187,7 @@ impl Rig {
         }
     }
 
+    #[track_caller]
     fn refused(&mut self) -> FlowRefused {
         match self.events().as_slice() {
             [(None, GateEvent::FlowRefused(refused))] => refused.clone(),
@@ -193,6 +195,7 @@ impl Rig {
         }
     }
 
+    #[track_caller]
     fn ended(&mut self) -> FlowEnded {
         match self.events().as_slice() {
             [(None, GateEvent::FlowEnded(ended))] => ended.clone(),
@@ -200,7 +203,26 @@ impl Rig {
         }
     }
 
+    /// The two events of a flow that was refused after its entry stood.
+    #[track_caller]
+    fn refused_late(&mut self) -> (Refusal, EndReason) {
+        match self.events().as_slice() {
+            [
+                (None, GateEvent::FlowRefused(refused)),
+                (None, GateEvent::FlowEnded(ended)),
+            ] => (refused.refusal, ended.end),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The one action that there is: a flow's socket is let go.
+    #[track_caller]
+    fn closed(&mut self, flow: FlowId, reset: bool) {
+        assert_eq!(self.actions(), [Action::Close { flow, reset }]);
+    }
+
     /// The one segment that the gate sent.
+    #[track_caller]
     fn seen(&mut self) -> Seen {
         let packet = self.sink.packets.pop_front().expect("a segment");
         assert!(self.sink.packets.is_empty(), "{:?}", self.sink.packets);
@@ -222,21 +244,30 @@ impl Rig {
         }
     }
 
+    /// A SYN from this box port to the shop, which waits for its entry.
+    #[track_caller]
+    fn asked(&mut self, src: u16) -> (u64, FlowOpened) {
+        self.send(src, SHOP, 100, 0, SYN, b"");
+        self.opened()
+    }
+
+    /// One whose entry stands, and which is being dialled.
+    #[track_caller]
+    fn dialling(&mut self, src: u16) -> FlowId {
+        let (ticket, FlowOpened { flow, .. }) = self.asked(src);
+        self.word(ticket, true);
+        let dst = at(SHOP);
+        assert_eq!(self.actions(), [Action::Dial { flow, dst }]);
+        flow
+    }
+
     /// An established flow from box port 40000: its id and the gate's next
     /// sequence number. The box's next is 101.
+    #[track_caller]
     fn established(&mut self, far: &mut Far) -> (FlowId, u32) {
-        self.send(40000, SHOP, 100, 0, SYN, b"");
-        let (ticket, opened) = self.opened();
-        self.word(ticket, true);
-        assert_eq!(
-            self.actions(),
-            [Action::Dial {
-                flow: opened.flow,
-                dst: at(SHOP)
-            }]
-        );
+        let flow = self.dialling(40000);
         assert!(self.sink.packets.is_empty());
-        self.dialled(opened.flow, Ok(()));
+        self.dialled(flow, Ok(()));
         self.turns(far);
         let synack = self.seen();
         assert_eq!(
@@ -247,7 +278,7 @@ impl Rig {
         self.send(40000, SHOP, 101, next, ACK, b"");
         self.turns(far);
         assert!(self.sink.packets.is_empty(), "{:?}", self.sink.packets);
-        (opened.flow, next)
+        (flow, next)
     }
 }
 

@@ -134,9 +134,7 @@ fn a_long_answer_is_cut_to_what_the_box_takes_over_udp() {
 #[test]
 fn a_truncated_upstream_answer_is_fetched_over_tcp_from_the_same_resolver() {
     let mut bench = Bench::new("internet");
-    bench.query("shop.example", RecordType::A);
-    bench.commit_all();
-    let (udp, server, _, asked) = bench.exchanges().remove(0);
+    let (udp, server, _, asked) = bench.asked("shop.example", RecordType::A);
     let mut cut = answer_to(&asked);
     cut.metadata.truncation = true;
     bench.answer(udp, server, &cut);
@@ -155,9 +153,7 @@ fn a_truncated_upstream_answer_is_fetched_over_tcp_from_the_same_resolver() {
 #[test]
 fn only_the_answer_to_the_question_from_the_resolver_asked_counts() {
     let mut bench = Bench::new("internet");
-    bench.query("shop.example", RecordType::A);
-    bench.commit_all();
-    let (id, server, _, asked) = bench.exchanges().remove(0);
+    let (id, server, _, asked) = bench.asked("shop.example", RecordType::A);
     let good = with(&asked, &[addr_record("shop.example", "93.184.216.34")]);
     let mut forged = Vec::new();
     let mut wrong_id = good.clone();

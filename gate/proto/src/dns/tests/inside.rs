@@ -166,9 +166,7 @@ fn a_cname_chain_is_granted_for_the_name_asked_and_not_for_the_names_on_the_way(
 #[test]
 fn a_chain_that_the_resolver_leaves_open_is_followed_with_an_entry_each() {
     let mut bench = Bench::new("shop.example:443");
-    bench.query("shop.example", RecordType::A);
-    bench.commit_all();
-    let (id, server, _, asked) = bench.exchanges().remove(0);
+    let (id, server, _, asked) = bench.asked("shop.example", RecordType::A);
     bench.answer(
         id,
         server,
@@ -255,9 +253,7 @@ fn one_label_goes_through_the_nodes_search_list() {
         .collect();
     assert_eq!(given, [&host("printer.lan.example")]);
     // Not there: the name itself is next, with an entry of its own.
-    bench.query("scanner", RecordType::A);
-    bench.commit_all();
-    let (id, server, _, asked) = bench.exchanges().remove(0);
+    let (id, server, _, asked) = bench.asked("scanner", RecordType::A);
     bench.answer(id, server, &negative_to(&asked, ResponseCode::NXDomain));
     assert_eq!(bench.asks()[0].1.host, host("scanner"));
 }

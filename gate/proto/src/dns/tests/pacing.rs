@@ -95,9 +95,7 @@ fn a_name_that_left_the_reach_before_its_entry_stood_is_not_asked() {
 #[test]
 fn an_answer_is_judged_by_the_policy_of_its_moment() {
     let mut bench = Bench::new("internet");
-    bench.query("shop.example", RecordType::A);
-    bench.commit_all();
-    let (id, server, _, asked) = bench.exchanges().remove(0);
+    let (id, server, _, asked) = bench.asked("shop.example", RecordType::A);
     bench
         .policy
         .addrs
@@ -142,9 +140,7 @@ fn silent_resolvers_are_tried_in_turn_and_end_in_servfail_within_four_seconds() 
 #[test]
 fn a_late_answer_of_the_first_resolver_still_counts() {
     let mut bench = Bench::new("internet");
-    bench.query("shop.example", RecordType::A);
-    bench.commit_all();
-    let (id, server, _, asked) = bench.exchanges().remove(0);
+    let (id, server, _, asked) = bench.asked("shop.example", RecordType::A);
     bench.wait(SECOND);
     assert_eq!(bench.exchanges()[0].1, resolver(2));
     bench.answer(
@@ -164,9 +160,7 @@ fn a_resolver_that_fails_is_passed_over_at_once() {
         ResponseCode::FormErr,
     ] {
         let mut bench = Bench::new("internet");
-        bench.query("shop.example", RecordType::A);
-        bench.commit_all();
-        let (id, server, _, asked) = bench.exchanges().remove(0);
+        let (id, server, _, asked) = bench.asked("shop.example", RecordType::A);
         let mut failed = answer_to(&asked);
         failed.metadata.response_code = code;
         bench.answer(id, server, &failed);

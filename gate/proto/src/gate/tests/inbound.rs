@@ -18,11 +18,19 @@ impl Rig {
         self.gate.handle_accepted(now, publish(), client)
     }
 
-    /// A flow whose entry stands, and the SYN that went into the box.
-    fn knocked(&mut self, far: &mut Far) -> (FlowId, Seen) {
+    /// A flow that waits for its entry.
+    #[track_caller]
+    fn entering(&mut self) -> (u64, FlowOpened) {
         let flow = self.came().unwrap();
         let (ticket, opened) = self.opened();
         assert_eq!(opened.flow, flow);
+        (ticket, opened)
+    }
+
+    /// A flow whose entry stands, and the SYN that went into the box.
+    #[track_caller]
+    fn knocked(&mut self, far: &mut Far) -> (FlowId, Seen) {
+        let (ticket, FlowOpened { flow, .. }) = self.entering();
         assert!(self.sink.packets.is_empty() && self.actions().is_empty());
         self.word(ticket, true);
         self.turns(far);
@@ -52,15 +60,14 @@ impl Rig {
 #[test]
 fn nothing_goes_in_before_its_entry_stands() {
     let mut rig = Rig::new("nothing");
-    let flow = rig.came().unwrap();
-    let (ticket, opened) = rig.opened();
+    let (ticket, opened) = rig.entering();
     let client = at(CLIENT);
     assert_eq!(opened.direction, Direction::In { client });
     assert_eq!(opened.granted.0, "publish 80:8080");
     let FiveTuple { proto, src, dst } = opened.tuple;
     assert_eq!((proto, dst), (Proto::Tcp, own(8080)));
     assert_eq!(src.ip(), IpAddr::V4(GATE_V4));
-    rig.gate.handle_ready(flow, true, true);
+    rig.gate.handle_ready(opened.flow, true, true);
     let mut far = Far::default();
     far.to_box.extend(b"hello");
     rig.turns(&mut far);
@@ -78,20 +85,18 @@ fn nothing_goes_in_before_its_entry_stands() {
 #[test]
 fn an_entry_that_cannot_be_written_turns_them_away() {
     let mut rig = Rig::new("internet");
-    let flow = rig.came().unwrap();
-    let (ticket, _) = rig.opened();
+    let (ticket, FlowOpened { flow, .. }) = rig.entering();
     rig.word(ticket, false);
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
     let refused = rig.refused();
     assert_eq!(refused.refusal, Refusal::StoreUnavailable);
     assert_eq!(refused.direction.client(), Some(at(CLIENT)));
     assert_eq!((refused.src, refused.dst), (None, Some(own(8080))));
     assert!(rig.sink.packets.is_empty() && rig.gate.flows() == 0);
     // One that nobody answers for.
-    let flow = rig.came().unwrap();
-    let (ticket, _) = rig.opened();
+    let (ticket, FlowOpened { flow, .. }) = rig.entering();
     rig.pass(ENTRY_TIMEOUT);
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
     assert_eq!(rig.events().len(), 2);
     rig.word(ticket, true);
     assert!(rig.sink.packets.is_empty() && rig.gate.flows() == 0);
@@ -130,7 +135,7 @@ fn bytes_pass_both_ways_and_each_half_closes_by_itself() {
         (EndReason::Closed, 13, 8)
     );
     assert_eq!(ended.outer_src, Some(at(CLIENT)));
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: false }]);
+    rig.closed(flow, false);
     // Its last segment again is still answered, and not with a reset.
     rig.answer(own(8080), &syn, 514, next, FIN | ACK, b"");
     assert_eq!(rig.seen().flags, ACK);
@@ -162,14 +167,14 @@ fn resets_cross_both_ways() {
     let mut far = Far::default();
     let (flow, syn, _) = rig.inside(&mut far);
     rig.answer(own(8080), &syn, 501, 0, RST, b"");
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
     let (flow, _, _) = rig.inside(&mut far);
     far.broken = true;
     rig.gate.handle_ready(flow, true, true);
     rig.turns(&mut far);
     assert_ne!(rig.seen().flags & RST, 0);
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::ResetByPeer);
 }
 
@@ -201,7 +206,7 @@ fn every_door_of_the_box_is_tried_before_the_client_is_refused() {
         ));
         assert_eq!(rig.gate.flows(), usize::from(!last), "{door}");
     }
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::DialRefused);
     // Somebody listens on the box's own loopback.
     let (_, syn) = rig.knocked(&mut far);
@@ -228,7 +233,7 @@ fn a_box_that_does_not_answer_ends_the_flow_in_time() {
         rig.pass(Duration::from_secs(1));
         rig.turns(&mut far);
     }
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::DialTimeout);
     let repeats = rig.sink.packets.iter().filter(|p| read(p).flags == SYN);
     assert!(repeats.count() >= 3);
@@ -271,7 +276,7 @@ fn a_simultaneous_open_of_the_box_gives_it_no_more_than_the_flow() {
     assert_eq!(rig.seen().flags, SYN);
     assert!(rig.actions().is_empty() && far.from_box.is_empty());
     rig.gate.stop(rig.now, &mut rig.sink);
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
     rig.sink.packets.clear();
     // The engine listens for nobody.
     rig.send(8080, SHOP, 1, 0, SYN, b"");
@@ -313,8 +318,7 @@ fn a_stop_resets_those_who_came_in_at_every_stage() {
     let mut far = Far::default();
     let (inside, _, _) = rig.inside(&mut far);
     let (knocking, _) = rig.knocked(&mut far);
-    let entering = rig.came().unwrap();
-    let (ticket, _) = rig.opened();
+    let (ticket, FlowOpened { flow: entering, .. }) = rig.entering();
     assert_eq!(rig.gate.stop(rig.now, &mut rig.sink), 3);
     let closed = rig.actions();
     for flow in [inside, knocking, entering] {

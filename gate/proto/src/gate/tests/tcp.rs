@@ -34,8 +34,7 @@ fn a_refused_syn_over_ipv6_gets_a_reset_too() {
 #[test]
 fn a_syn_is_parked_until_its_entry_stands_and_its_dial_succeeded() {
     let mut rig = Rig::new("internet");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, opened) = rig.opened();
+    let (ticket, opened) = rig.asked(40000);
     assert_eq!(opened.tuple.dst, at(SHOP));
     assert_eq!(opened.granted.0, "internet");
     assert!(rig.actions().is_empty() && rig.sink.packets.is_empty());
@@ -63,8 +62,7 @@ fn a_syn_is_parked_until_its_entry_stands_and_its_dial_succeeded() {
 #[test]
 fn an_entry_that_cannot_be_written_refuses_and_dials_nothing() {
     let mut rig = Rig::new("internet");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, _) = rig.opened();
+    let (ticket, _) = rig.asked(40000);
     rig.word(ticket, false);
     assert_eq!(rig.seen().flags, RST | ACK);
     assert_eq!(rig.refused().refusal, Refusal::StoreUnavailable);
@@ -75,8 +73,7 @@ fn an_entry_that_cannot_be_written_refuses_and_dials_nothing() {
 #[test]
 fn an_entry_that_takes_too_long_refuses() {
     let mut rig = Rig::new("internet");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, _) = rig.opened();
+    let (ticket, _) = rig.asked(40000);
     for _ in 0..ENTRY_TIMEOUT.as_secs() {
         rig.send(40000, SHOP, 100, 0, SYN, b"");
         rig.pass(Duration::from_secs(1));
@@ -104,11 +101,8 @@ fn a_failed_dial_looks_like_what_it_met() {
         ),
     ] {
         let mut rig = Rig::new("internet");
-        rig.send(40000, SHOP, 100, 0, SYN, b"");
-        let (ticket, opened) = rig.opened();
-        rig.word(ticket, true);
-        rig.actions();
-        rig.dialled(opened.flow, Err(fault));
+        let flow = rig.dialling(40000);
+        rig.dialled(flow, Err(fault));
         match icmp {
             None => assert_eq!(rig.seen().flags, RST | ACK),
             Some(code) => {
@@ -123,10 +117,7 @@ fn a_failed_dial_looks_like_what_it_met() {
 #[test]
 fn a_dial_without_an_answer_ends_by_itself() {
     let mut rig = Rig::new("internet");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, opened) = rig.opened();
-    rig.word(ticket, true);
-    rig.actions();
+    let flow = rig.dialling(40000);
     for second in [1, 1, 1, 1, 1, 2, 4, 8] {
         rig.pass(Duration::from_secs(second));
         rig.send(40000, SHOP, 100, 0, SYN, b"");
@@ -135,51 +126,26 @@ fn a_dial_without_an_answer_ends_by_itself() {
     rig.pass(DIAL_TIMEOUT);
     assert_eq!(rig.seen().flags, RST | ACK);
     assert_eq!(rig.ended().end, EndReason::DialTimeout);
-    assert_eq!(
-        rig.actions(),
-        [Action::Close {
-            flow: opened.flow,
-            reset: true
-        }]
-    );
+    rig.closed(flow, true);
 }
 
 #[test]
 fn a_box_that_gives_up_cancels_its_dial() {
     // By a reset.
     let mut rig = Rig::new("internet");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, opened) = rig.opened();
-    rig.word(ticket, true);
-    rig.actions();
+    let flow = rig.dialling(40000);
     rig.send(40000, SHOP, 101, 0, RST, b"");
-    assert_eq!(
-        rig.actions(),
-        [Action::Close {
-            flow: opened.flow,
-            reset: true
-        }]
-    );
+    rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
-    rig.dialled(opened.flow, Ok(()));
+    rig.dialled(flow, Ok(()));
     assert!(rig.sink.packets.is_empty());
     // By silence: its kernel repeats a SYN as long as somebody waits for it.
-    rig.send(40001, SHOP, 100, 0, SYN, b"");
-    let (ticket, opened) = rig.opened();
-    rig.word(ticket, true);
-    rig.actions();
+    let flow = rig.dialling(40001);
     rig.pass(Duration::from_secs(3));
-    assert_eq!(
-        rig.actions(),
-        [Action::Close {
-            flow: opened.flow,
-            reset: true
-        }]
-    );
+    rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
     // Before its entry stands: then nothing is dialled.
-    rig.send(40002, SHOP, 100, 0, SYN, b"");
-    let (ticket, _) = rig.opened();
+    let (ticket, _) = rig.asked(40002);
     rig.send(40002, SHOP, 101, 0, RST, b"");
     rig.word(ticket, true);
     assert!(rig.actions().is_empty());
@@ -189,51 +155,26 @@ fn a_box_that_gives_up_cancels_its_dial() {
 #[test]
 fn a_dial_that_meets_itself_is_a_refusal() {
     let mut rig = Rig::new("internet,local");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, opened) = rig.opened();
-    rig.word(ticket, true);
+    let flow = rig.dialling(40000);
     let ends = Dialled {
         local: at(SHOP),
         peer: at(SHOP),
     };
     rig.gate
-        .handle_dialled(rig.now, opened.flow, Ok(ends), &mut rig.sink);
+        .handle_dialled(rig.now, flow, Ok(ends), &mut rig.sink);
     assert_eq!(rig.seen().flags, RST | ACK);
-    let events = rig.events();
-    assert!(
-        matches!(
-            &events[..],
-            [
-                (
-                    None,
-                    GateEvent::FlowRefused(FlowRefused {
-                        refusal: Refusal::SelfConnect,
-                        ..
-                    })
-                ),
-                (
-                    None,
-                    GateEvent::FlowEnded(FlowEnded {
-                        end: EndReason::Refused,
-                        ..
-                    })
-                ),
-            ]
-        ),
-        "{events:?}"
+    assert_eq!(
+        rig.refused_late(),
+        (Refusal::SelfConnect, EndReason::Refused)
     );
-    assert!(rig.actions().contains(&Action::Close {
-        flow: opened.flow,
-        reset: true
-    }));
+    rig.closed(flow, true);
 }
 
 #[test]
 fn a_verdict_is_judged_again_when_the_node_moved() {
     for after_dial in [false, true] {
         let mut rig = Rig::new("internet");
-        rig.send(40000, SHOP, 100, 0, SYN, b"");
-        let (ticket, opened) = rig.opened();
+        let (ticket, opened) = rig.asked(40000);
         if after_dial {
             rig.word(ticket, true);
             rig.actions();
@@ -314,7 +255,7 @@ fn bytes_pass_both_ways_and_both_directions_close_by_themselves() {
         (EndReason::Closed, 8, 6)
     );
     assert_eq!(ended.outer_src, Some(at("192.168.1.5:50000")));
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: false }]);
+    rig.closed(flow, false);
 }
 
 #[test]
@@ -373,7 +314,7 @@ fn a_reset_of_the_box_resets_the_host() {
     let mut far = Far::default();
     let (flow, _) = rig.established(&mut far);
     rig.send(40000, SHOP, 101, 0, RST, b"");
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
     assert_eq!(rig.gate.flows(), 0);
 }
@@ -388,28 +329,19 @@ fn a_reset_of_the_host_resets_the_box() {
     rig.turns(&mut far);
     assert_ne!(rig.seen().flags & RST, 0);
     assert_eq!(rig.ended().end, EndReason::ResetByPeer);
-    assert_eq!(rig.actions(), [Action::Close { flow, reset: true }]);
+    rig.closed(flow, true);
 }
 
 #[test]
 fn a_reset_within_the_handshake_leaves_nothing_that_listens() {
     let mut rig = Rig::new("internet");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, opened) = rig.opened();
-    rig.word(ticket, true);
-    rig.actions();
-    rig.dialled(opened.flow, Ok(()));
+    let flow = rig.dialling(40000);
+    rig.dialled(flow, Ok(()));
     rig.turns(&mut Far::default());
     assert_eq!(rig.seen().flags, SYN | ACK);
     rig.send(40000, SHOP, 101, 0, RST, b"");
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
-    assert_eq!(
-        rig.actions(),
-        [Action::Close {
-            flow: opened.flow,
-            reset: true
-        }]
-    );
+    rig.closed(flow, true);
     // The next one from another port is a flow of its own, with its own verdict.
     rig.send(40001, SHOP, 7, 0, SYN, b"");
     assert!(rig.sink.packets.is_empty());
@@ -419,11 +351,8 @@ fn a_reset_within_the_handshake_leaves_nothing_that_listens() {
 #[test]
 fn a_handshake_that_the_box_leaves_half_open_ends() {
     let mut rig = Rig::new("internet");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, opened) = rig.opened();
-    rig.word(ticket, true);
-    rig.actions();
-    rig.dialled(opened.flow, Ok(()));
+    let flow = rig.dialling(40000);
+    rig.dialled(flow, Ok(()));
     let mut far = Far::default();
     for _ in 0..12 {
         rig.turns(&mut far);
@@ -446,23 +375,10 @@ fn a_segment_of_no_flow_is_answered_as_a_closed_port_does() {
 #[test]
 fn out_of_descriptors_is_a_refusal_that_says_limit() {
     let mut rig = Rig::new("internet");
-    rig.send(40000, SHOP, 100, 0, SYN, b"");
-    let (ticket, opened) = rig.opened();
-    rig.word(ticket, true);
-    rig.actions();
-    rig.dialled(opened.flow, Err(DialFault::NoSocket));
+    let flow = rig.dialling(40000);
+    rig.dialled(flow, Err(DialFault::NoSocket));
     assert_eq!(rig.seen().flags, RST | ACK);
-    let events = rig.events();
-    assert!(matches!(
-        &events[0],
-        (
-            None,
-            GateEvent::FlowRefused(FlowRefused {
-                refusal: Refusal::Limit,
-                ..
-            })
-        )
-    ));
+    assert_eq!(rig.refused_late(), (Refusal::Limit, EndReason::Evicted));
 }
 
 #[test]

@@ -205,27 +205,5 @@ fn no_socket_is_a_refusal_that_says_limit() {
     let (ticket, _) = rig.opened();
     rig.word(ticket, true);
     assert_eq!(read_icmp(&rig.sink.packets[0]), (at(ECHO).ip(), 3, 3));
-    let events = rig.events();
-    assert!(
-        matches!(
-            &events[..],
-            [
-                (
-                    None,
-                    GateEvent::FlowRefused(FlowRefused {
-                        refusal: Refusal::Limit,
-                        ..
-                    })
-                ),
-                (
-                    None,
-                    GateEvent::FlowEnded(FlowEnded {
-                        end: EndReason::Evicted,
-                        ..
-                    })
-                ),
-            ]
-        ),
-        "{events:?}"
-    );
+    assert_eq!(rig.refused_late(), (Refusal::Limit, EndReason::Evicted));
 }
