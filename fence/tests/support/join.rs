@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::{Child, Stdio as Streams};
+use std::process::Child;
 use std::thread::JoinHandle;
 
 use bailey_channel::{Channel, Message};
 use bailey_fence_plan::channel::{FromFence, JoinSpec, SetupError, Stdio, ToFence};
 
-use super::{Made, Outcome, PATIENCE, as_ordinary, into_cgroup, launcher};
+use super::{Made, Outcome, as_ordinary, into_cgroup, last, launcher, runs, spawn, text_of};
 
 /// What is asked of one launcher.
 pub struct Join {
@@ -78,13 +78,7 @@ impl Join {
     }
 
     pub fn with(self, held: Held) -> Result<Joined, SetupError> {
-        let (ours, theirs) = Channel::pair().unwrap();
-        ours.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut command = as_ordinary(launcher());
-        command.stdin(OwnedFd::from(theirs)).stdout(Streams::null());
-        let launcher = command.spawn().unwrap();
-        drop(command);
-        let mut channel = Channel::new(ours);
+        let (launcher, mut channel) = spawn(as_ordinary(launcher()));
         let mut fds: Vec<OwnedFd> = Vec::new();
         let (mut out, mut error) = (None, None);
         if held.like.stdio == Stdio::Pipes {
@@ -92,13 +86,9 @@ impl Join {
             let (read, write) = std::io::pipe().unwrap();
             out = Some(BufReader::new(read));
             fds.push(write.into());
-            let (mut read, write) = std::io::pipe().unwrap();
+            let (read, write) = std::io::pipe().unwrap();
             fds.push(write.into());
-            error = Some(std::thread::spawn(move || {
-                let mut text = String::new();
-                read.read_to_string(&mut text).unwrap();
-                text
-            }));
+            error = Some(text_of(read));
         }
         fds.push(held.pidfd);
         fds.extend(held.cgroup.map(|cgroup| into_cgroup(&launcher, &cgroup)));
@@ -150,8 +140,7 @@ impl Joined {
     }
 
     pub fn running(mut self) -> Self {
-        let message = self.channel.receive::<FromFence>().unwrap();
-        assert_eq!(message.value, FromFence::Running);
+        runs(&mut self.channel);
         self
     }
 
@@ -169,15 +158,7 @@ impl Joined {
 
     /// Waits for the last message, and for the launcher.
     pub fn end(mut self) -> Outcome {
-        let mut ran = false;
-        let end = loop {
-            match self.channel.receive::<FromFence>().unwrap().value {
-                FromFence::Running => ran = true,
-                FromFence::Ended(end) => break end,
-                other => panic!("{other:?}"),
-            }
-        };
-        assert!(self.launcher.wait().unwrap().success());
+        let (end, ran) = last(&mut self.channel, &mut self.launcher);
         let mut out = String::new();
         if let Some(mut rest) = self.out.take() {
             rest.read_to_string(&mut out).unwrap();

@@ -10,7 +10,7 @@ mod gate;
 pub mod join;
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{Read, Write};
+use std::io::{PipeReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -213,14 +213,9 @@ impl Ask {
 
     /// Starts a launcher and tells it what to make.
     pub fn start(mut self, program: &Path, change: impl FnOnce(&mut Command)) -> Started {
-        let (ours, theirs) = Channel::pair().unwrap();
-        ours.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut command = as_ordinary(program);
-        command.stdin(OwnedFd::from(theirs)).stdout(Streams::null());
         change(&mut command);
-        let launcher = command.spawn().unwrap();
-        drop(command);
-        let mut channel = Channel::new(ours);
+        let (launcher, mut channel) = spawn(command);
         let mut fds: Vec<OwnedFd> = Vec::new();
         let mut readers = Vec::new();
         if self.spec.stdio == Stdio::Pipes {
@@ -231,13 +226,9 @@ impl Ask {
                 read.into()
             }));
             for _ in 0..2 {
-                let (mut read, write) = std::io::pipe().unwrap();
+                let (read, write) = std::io::pipe().unwrap();
                 fds.push(write.into());
-                readers.push(std::thread::spawn(move || {
-                    let mut text = Vec::new();
-                    read.read_to_end(&mut text).unwrap();
-                    String::from_utf8_lossy(&text).into_owned()
-                }));
+                readers.push(text_of(read));
             }
         }
         if let Some(cgroup) = &self.cgroup {
@@ -283,6 +274,44 @@ pub fn as_ordinary(program: &Path) -> Command {
     command.args([format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")]);
     command.arg("--clear-groups").arg(program);
     command
+}
+
+/// Starts a launcher with a channel as its input.
+fn spawn(mut command: Command) -> (Child, Channel) {
+    let (ours, theirs) = Channel::pair().unwrap();
+    ours.set_read_timeout(Some(PATIENCE)).unwrap();
+    command.stdin(OwnedFd::from(theirs)).stdout(Streams::null());
+    (command.spawn().unwrap(), Channel::new(ours))
+}
+
+/// All that comes out of a pipe.
+fn text_of(mut pipe: PipeReader) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        pipe.read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}
+
+/// Waits until a launcher says that its command is executed.
+fn runs(channel: &mut Channel) {
+    let message = channel.receive::<FromFence>().unwrap();
+    assert_eq!(message.value, FromFence::Running);
+}
+
+/// Waits for a launcher's last message and its end: how its command ended, and
+/// whether it ran.
+fn last(channel: &mut Channel, launcher: &mut Child) -> (ChildExit, bool) {
+    let mut ran = false;
+    let end = loop {
+        match channel.receive::<FromFence>().unwrap().value {
+            FromFence::Running => ran = true,
+            FromFence::Ended(end) => break end,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(launcher.wait().unwrap().success());
+    (end, ran)
 }
 
 /// A launcher that makes its box.
@@ -398,8 +427,7 @@ impl Made {
 
     /// Waits until the command is executed.
     pub fn running(mut self) -> Self {
-        let message = self.channel.receive::<FromFence>().unwrap();
-        assert_eq!(message.value, FromFence::Running);
+        runs(&mut self.channel);
         self
     }
 
@@ -411,15 +439,7 @@ impl Made {
 
     /// Waits for the last message, and for the launcher.
     pub fn end(mut self) -> Outcome {
-        let mut ran = false;
-        let end = loop {
-            match self.channel.receive::<FromFence>().unwrap().value {
-                FromFence::Running => ran = true,
-                FromFence::Ended(end) => break end,
-                other => panic!("{other:?}"),
-            }
-        };
-        assert!(self.launcher.wait().unwrap().success());
+        let (end, ran) = last(&mut self.channel, &mut self.launcher);
         if !self.alone {
             assert_eq!(self.left(), 0, "processes of the box are left");
         }
