@@ -45,6 +45,14 @@ pub(crate) fn open(dir: &TempDir, no: u8, now: Timestamp) -> Store {
     Store::open(dir.path(), keys(no), now, Box::new(OsEntropy)).unwrap()
 }
 
+/// The first device of an account.
+pub(crate) fn laptop() -> (TempDir, Store) {
+    let dir = TempDir::new();
+    let mut store = open(&dir, 1, NOW);
+    store.create_account("laptop", NOW).unwrap();
+    (dir, store)
+}
+
 pub(crate) fn gap(text: impl Into<String>) -> Event {
     Event::Gap(Gap {
         reason: text.into(),

@@ -8,9 +8,8 @@ use bailey_model::{BoxId, DeviceId, Event};
 
 /// Two devices of one account; the first has written before the second came.
 fn two() -> (TempDir, Store, TempDir, Store) {
-    let (dir_a, dir_b) = (TempDir::new(), TempDir::new());
-    let mut a = open(&dir_a, 1, NOW);
-    a.create_account("laptop", NOW).unwrap();
+    let (dir_a, mut a) = laptop();
+    let dir_b = TempDir::new();
     write(&mut a, BOX, &["before pairing"], NOW);
     a.seal_all(NOW).unwrap();
     let mut b = open(&dir_b, 2, NOW);

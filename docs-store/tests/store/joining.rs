@@ -7,9 +7,8 @@ use bailey_model::AccountId;
 /// An account of two devices and two starts of the first: records that rest on
 /// those of other chains. The third device is offered a place only if `added`.
 fn account(added: bool) -> (AccountId, Vec<Vec<u8>>) {
-    let (dir_a, dir_b) = (TempDir::new(), TempDir::new());
-    let mut a = open(&dir_a, 1, NOW);
-    a.create_account("laptop", NOW).unwrap();
+    let (dir_a, mut a) = laptop();
+    let dir_b = TempDir::new();
     let mut b = open(&dir_b, 2, NOW);
     pair(&mut a, &mut b, 2, Role::Full, NOW);
     drop(a);

@@ -10,9 +10,7 @@ use bailey_model::{BoxId, Timestamp};
 
 #[test]
 fn entries_read_back_unsealed_sealed_and_after_a_restart() {
-    let dir = TempDir::new();
-    let mut store = open(&dir, 1, NOW);
-    store.create_account("laptop", NOW).unwrap();
+    let (dir, mut store) = laptop();
     assert_eq!(write(&mut store, BOX, &["one", "two"], NOW), [1, 2]);
     let expected = [(1, "one".to_owned()), (2, "two".to_owned())];
     assert_eq!(texts(&read(&dir, 1, BOX)), expected);
@@ -32,9 +30,7 @@ fn entries_read_back_unsealed_sealed_and_after_a_restart() {
 
 #[test]
 fn what_a_crash_left_in_the_journal_is_sealed_under_the_next_incarnation() {
-    let dir = TempDir::new();
-    let mut store = open(&dir, 1, NOW);
-    store.create_account("laptop", NOW).unwrap();
+    let (dir, mut store) = laptop();
     write(&mut store, BOX, &["one"], NOW);
     store.seal_all(NOW).unwrap();
     write(&mut store, BOX, &["two", "three"], NOW);
@@ -73,9 +69,7 @@ fn what_a_crash_left_in_the_journal_is_sealed_under_the_next_incarnation() {
 
 #[test]
 fn what_was_not_committed_is_not_there() {
-    let dir = TempDir::new();
-    let mut store = open(&dir, 1, NOW);
-    store.create_account("laptop", NOW).unwrap();
+    let (dir, mut store) = laptop();
     write(&mut store, BOX, &["one"], NOW);
     store
         .append(BOX, gap("never acknowledged"), NOW, Urgency::Normal)
@@ -114,9 +108,7 @@ fn nothing_is_taken_without_an_account_or_into_documents_of_records() {
 
 #[test]
 fn a_batch_is_due_by_size_by_quiet_by_age_and_by_urgency() {
-    let dir = TempDir::new();
-    let mut store = open(&dir, 1, NOW);
-    store.create_account("laptop", NOW).unwrap();
+    let (_dir, mut store) = laptop();
     store.seal_all(NOW).unwrap();
     assert_eq!(store.seal_due(NOW), None);
     for no in 0..10 {
@@ -156,9 +148,7 @@ fn a_batch_is_due_by_size_by_quiet_by_age_and_by_urgency() {
 
 #[test]
 fn segments_close_when_full_and_when_a_day_old() {
-    let dir = TempDir::new();
-    let mut store = open(&dir, 1, NOW);
-    store.create_account("laptop", NOW).unwrap();
+    let (dir, mut store) = laptop();
     for no in 0..5_000 {
         store
             .append(BOX, gap(format!("entry {no}")), NOW, Urgency::Normal)
@@ -207,9 +197,7 @@ fn incompressible(seed: u64) -> String {
 
 #[test]
 fn a_full_disk_refuses_whole_commits_and_goes_on_in_place_when_there_is_room() {
-    let dir = TempDir::new();
-    let mut store = open(&dir, 1, NOW);
-    store.create_account("laptop", NOW).unwrap();
+    let (dir, mut store) = laptop();
     store.limit_size(400 * 1024).unwrap();
     let (mut kept, mut failures) = (0, 0);
     for round in 0..200 {
@@ -257,9 +245,7 @@ fn a_full_disk_refuses_whole_commits_and_goes_on_in_place_when_there_is_room() {
 
 #[test]
 fn a_damaged_or_emptied_store_is_refused_and_never_replaced() {
-    let dir = TempDir::new();
-    let mut store = open(&dir, 1, NOW);
-    store.create_account("laptop", NOW).unwrap();
+    let (dir, mut store) = laptop();
     write(&mut store, BOX, &["one"], NOW);
     store.seal_all(NOW).unwrap();
     drop(store);

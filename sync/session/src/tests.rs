@@ -498,6 +498,24 @@ impl Lone {
             .handle_bytes(self.now, &bytes, &mut self.claims);
     }
 
+    /// The first so many envelopes of a chain, which mean nothing.
+    fn give(&mut self, chain: ChainId, count: u8) {
+        let envelopes = (1..=count).map(|byte| Blob(vec![byte])).collect();
+        self.say(&Frame::Envelopes(Envelopes {
+            chain: chain.into(),
+            from: 1,
+            envelopes: List(envelopes),
+        }));
+    }
+
+    /// One that has been told of a chain's heads, and has asked for them.
+    fn told_of(heads: &[Head]) -> Self {
+        let mut lone = Self::open(&[]);
+        lone.say(&told(heads, true));
+        lone.drain();
+        lone
+    }
+
     fn drain(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(bytes) = self.session.poll_transmit(self.now, &mut self.claims) {
@@ -647,11 +665,7 @@ fn membership_and_keys_come_before_what_rests_on_them() {
             })
             .collect();
         for chain in &wants {
-            lone.say(&Frame::Envelopes(Envelopes {
-                chain: (*chain).into(),
-                from: 1,
-                envelopes: List(vec![Blob(vec![1])]),
-            }));
+            lone.give(*chain, 1);
             lone.session
                 .handle_ingested(lone.now, *chain, 1, &mut lone.claims);
         }
@@ -809,11 +823,7 @@ fn a_gap_waits_longer_each_time_and_ends_when_membership_moves() {
     let mut waits = Vec::new();
     assert!(matches!(lone.drain()[..], [Frame::Want(_)]));
     for _ in 0..9 {
-        lone.say(&Frame::Envelopes(Envelopes {
-            chain: wanted.into(),
-            from: 1,
-            envelopes: List(vec![Blob(vec![1])]),
-        }));
+        lone.give(wanted, 1);
         let now = lone.now;
         lone.session
             .handle_ingest_failed(now, wanted, IngestFailure::Gap, &mut lone.claims);
@@ -838,21 +848,13 @@ fn a_gap_waits_longer_each_time_and_ends_when_membership_moves() {
             .iter()
             .all(|event| *event != SessionEvent::CaughtUp)
     );
-    lone.say(&Frame::Envelopes(Envelopes {
-        chain: wanted.into(),
-        from: 1,
-        envelopes: List(vec![Blob(vec![1])]),
-    }));
+    lone.give(wanted, 1);
     lone.session
         .handle_ingest_failed(lone.now, wanted, IngestFailure::Gap, &mut lone.claims);
     let account = chain(3, DocId::Account);
     lone.say(&told(&[head(account, 1)], false));
     lone.drain();
-    lone.say(&Frame::Envelopes(Envelopes {
-        chain: account.into(),
-        from: 1,
-        envelopes: List(vec![Blob(vec![1])]),
-    }));
+    lone.give(account, 1);
     lone.session
         .handle_ingested(lone.now, account, 1, &mut lone.claims);
     assert!(matches!(lone.drain()[..], [Frame::Want(want)] if want.chain == wanted.into()));
@@ -861,14 +863,8 @@ fn a_gap_waits_longer_each_time_and_ends_when_membership_moves() {
 #[test]
 fn a_chain_that_is_not_valid_is_left_alone_for_the_session() {
     let wanted = chain(2, DocId::Notices);
-    let mut lone = Lone::open(&[]);
-    lone.say(&told(&[head(wanted, 2)], true));
-    lone.drain();
-    lone.say(&Frame::Envelopes(Envelopes {
-        chain: wanted.into(),
-        from: 1,
-        envelopes: List(vec![Blob(vec![1]), Blob(vec![2])]),
-    }));
+    let mut lone = Lone::told_of(&[head(wanted, 2)]);
+    lone.give(wanted, 2);
     for failure in [IngestFailure::Permanent, IngestFailure::Gap] {
         lone.session
             .handle_ingest_failed(lone.now, wanted, failure, &mut lone.claims);
@@ -883,14 +879,8 @@ fn a_chain_that_is_not_valid_is_left_alone_for_the_session() {
 #[test]
 fn a_peer_that_cannot_give_what_it_told_is_not_asked_again_for_it() {
     let wanted = chain(2, DocId::Notices);
-    let mut lone = Lone::open(&[]);
-    lone.say(&told(&[head(wanted, 2)], true));
-    lone.drain();
-    lone.say(&Frame::Envelopes(Envelopes {
-        chain: wanted.into(),
-        from: 1,
-        envelopes: List(vec![]),
-    }));
+    let mut lone = Lone::told_of(&[head(wanted, 2)]);
+    lone.give(wanted, 0);
     assert_eq!(lone.drain(), []);
     assert_eq!(lone.events().last(), Some(&SessionEvent::CaughtUp));
     lone.say(&told(&[head(wanted, 3)], false));
@@ -933,9 +923,7 @@ fn what_was_not_asked_for_ends_the_session() {
         envelopes(1, vec![vec![]]),
         hello(VERSION, ACCOUNT),
     ] {
-        let mut lone = Lone::open(&[]);
-        lone.say(&told(&[head(wanted, 2)], true));
-        lone.drain();
+        let mut lone = Lone::told_of(&[head(wanted, 2)]);
         lone.say(&bad);
         lone.assert_ended(ByeReason::Protocol);
     }
