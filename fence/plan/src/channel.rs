@@ -17,6 +17,9 @@ pub const MAX_GRANTS: usize = 59;
 /// From the node to the launcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToFence {
+    /// There is no box to make yet: begin one, which the order may turn out to
+    /// be. One descriptor where boxes have a cgroup: the folder of that box's.
+    Await,
     /// Make the box. Descriptors in order: the box's stdin, stdout and stderr
     /// (only with [`Stdio::Pipes`]); the folder of its cgroup (only with
     /// [`BoxSpec::cgroup`]); the own folder (`O_PATH`); one `O_PATH` a grant, in

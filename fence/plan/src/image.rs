@@ -72,7 +72,7 @@ pub fn looked_at() -> impl Iterator<Item = &'static str> {
 pub(crate) fn show(entry: &HostEntry, read_only: bool) -> Option<SetupOp> {
     match &entry.kind {
         EntryKind::Dir | EntryKind::File => Some(SetupOp::Image {
-            at: entry.path,
+            at: entry.path.to_owned(),
             read_only,
         }),
         EntryKind::Symlink(target) => Some(SetupOp::Symlink {

@@ -13,6 +13,7 @@ use bailey_model::{
 };
 
 use crate::channel::Measured;
+use crate::opened;
 
 mod promise;
 
@@ -103,13 +104,13 @@ pub fn weaker(axes: &[AxisReport], level: Level, asked: Tier) -> Option<String> 
 
 /// What was tried on a side. What the class opens is not held against it.
 fn tried(measured: &Measured, asked: Asked<'_>, axis: Axis) -> Vec<Fact> {
-    let opened = |fact: &Fact| promise::opens(asked.class, &fact.what);
+    let opens = |fact: &Fact| promise::opens(asked.class, &fact.what);
     let mut facts: Vec<Fact> = measured
         .facts
         .iter()
         .filter(|(of, fact)| *of == axis && fact.what != TOOK)
         .map(|(_, fact)| Fact {
-            held: fact.held.filter(|held| *held || !opened(fact)),
+            held: fact.held.filter(|held| *held || !opens(fact)),
             ..fact.clone()
         })
         .collect();
@@ -208,10 +209,10 @@ fn known(measured: &Measured, asked: Asked<'_>, axis: Axis) -> Vec<Fact> {
     match axis {
         Axis::Files => files(measured, asked),
         Axis::Processes => Vec::new(),
-        Axis::Syscalls => match asked.class {
-            BoxClass::Plain => Vec::new(),
-            BoxClass::Browser => vec![says("class browser", promise::BROWSER_OPENS)],
-        },
+        Axis::Syscalls => opened(asked.class)
+            .iter()
+            .map(|opened| says("class browser", opened.what))
+            .collect(),
         Axis::Capabilities => match asked.class {
             BoxClass::Plain => Vec::new(),
             BoxClass::Browser => vec![says(

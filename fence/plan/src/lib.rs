@@ -23,6 +23,6 @@ pub use facts::{EntryKind, GrantFacts, HostEntry, HostFacts, HostNames};
 pub use filter::{Opened, opened};
 pub use image::looked_at;
 pub use op::{EMPTY_FOLDER, SetupOp};
-pub use plan::{Namespaces, PlanError, check_joiner, namespaces, plan};
+pub use plan::{Namespaces, PlanError, ahead, check_joiner, namespaces, plan};
 pub use protect::{Guard, guarded_names};
 pub use refuse::{NodeFolders, Reason, is_engine_socket, refuse_grant};

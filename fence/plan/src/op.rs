@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use serde::{Deserialize, Serialize};
+
 /// An empty folder of the box: the second layer below a read-only grant, since
 /// an overlay that cannot be written wants two.
 pub const EMPTY_FOLDER: &[u8] = b"/var/empty";
@@ -9,7 +11,7 @@ pub const EMPTY_FOLDER: &[u8] = b"/var/empty";
 /// One operation. They run in order, in the box's own namespaces, before the
 /// old root is left; paths are absolute, `at` is a path in the box, and a mount
 /// point that does not exist is made only in what belongs to the box.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetupOp {
     /// Set the host name.
     HostName(String),
@@ -18,7 +20,7 @@ pub enum SetupOp {
     /// Make the TUN, address it, route everything to it, bring it up.
     Tun {
         /// Name of the device.
-        name: &'static str,
+        name: String,
         /// MTU in bytes.
         mtu: u32,
         /// Packets that wait for the gate before the kernel drops one.
@@ -28,6 +30,9 @@ pub enum SetupOp {
         /// The same, where the kernel speaks IPv6.
         v6: Option<(Ipv6Addr, u8, Ipv6Addr)>,
     },
+    /// Keep what is done to the mounts here from the host. What the host does
+    /// still comes, so nothing here keeps a medium in use.
+    SlaveMounts,
     /// Cut every mount off from the host's changes.
     PrivateMounts,
     /// Make the empty root.
@@ -63,14 +68,14 @@ pub enum SetupOp {
     /// Bind a file or folder of the host's programs, with all below.
     Image {
         /// The host's path, and where in the box.
-        at: &'static str,
+        at: String,
         /// Only a box that is broken on purpose has it writable.
         read_only: bool,
     },
     /// Bind one of the host's device nodes.
     Device {
         /// The path, the same on the host and in the box.
-        at: &'static str,
+        at: String,
     },
     /// Bind a granted render node of the graphics processor.
     RenderNode {
@@ -137,7 +142,7 @@ pub enum SetupOp {
         /// Which grant.
         index: usize,
         /// Path below it.
-        below: &'static str,
+        below: String,
         /// Where.
         at: Vec<u8>,
     },
@@ -146,7 +151,7 @@ pub enum SetupOp {
         /// Which grant.
         index: usize,
         /// Path below it.
-        below: &'static str,
+        below: String,
         /// Where.
         at: Vec<u8>,
     },
@@ -172,6 +177,7 @@ impl SetupOp {
             Self::HostName(_) => "set the host name",
             Self::Loopback => "bring the loopback device up",
             Self::Tun { .. } => "make the network device",
+            Self::SlaveMounts => "keep the mounts from the host's",
             Self::PrivateMounts => "cut the mounts off from the host's",
             Self::Root => "make the empty root",
             Self::Dir { .. } => "make the folder",
@@ -224,6 +230,7 @@ impl SetupOp {
             | Self::WorkingFolder { at } => Some(at),
             Self::HostName(_)
             | Self::Loopback
+            | Self::SlaveMounts
             | Self::PrivateMounts
             | Self::Root
             | Self::OpenTerminal { .. }

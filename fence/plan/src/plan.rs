@@ -7,6 +7,8 @@ use crate::facts::{EntryKind, GrantFacts, HostFacts};
 use crate::protect::{Guard, never_writable};
 use crate::{EMPTY_FOLDER, SetupOp, display, gpu, image};
 
+/// The device that leads to the gate.
+const TUN: &str = "tun0";
 /// Packets that wait for the gate. A sender's window of small packets fits;
 /// at the kernel's own 500 bursts are dropped.
 const TUN_QUEUE: u32 = 4000;
@@ -102,39 +104,20 @@ pub enum PlanError {
 /// When the specification cannot be a box; nothing has been done then.
 pub fn plan(spec: &BoxSpec, facts: &HostFacts) -> Result<Vec<SetupOp>, PlanError> {
     check(spec, facts)?;
-    let scratch = scratch_size(spec, facts);
-    let read_only = spec.broken != Some(Layer::ReadOnly);
-    let mut ops = network(spec, facts);
-    ops.extend([SetupOp::PrivateMounts, SetupOp::Root]);
-    let shown = |entry| image::show(entry, read_only);
-    ops.extend(facts.entries.iter().filter_map(shown));
+    let scratch = scratch_size(spec.limits.memory, facts);
+    let mut ops = beginning(facts, &scratch, spec.broken);
+    ops.push(SetupOp::PrivateMounts);
+    ops.extend(network(spec, facts));
     ops.extend(image::own_files(spec, facts));
-    ops.extend(devices(spec, &scratch));
+    if let Stdio::Pty { rows, cols } = spec.stdio {
+        ops.push(SetupOp::OpenTerminal { rows, cols });
+    }
     ops.extend(gpu::ops(spec, &facts.gpu));
-    let at = b"/proc".to_vec();
-    ops.push(if namespaces(spec).processes {
-        SetupOp::Proc { at }
-    } else {
-        SetupOp::HostProc { at }
-    });
-    ops.push(tmpfs("/tmp", 0o1777, &scratch));
-    ops.push(tmpfs("/run", 0o755, SMALL_SIZE));
     ops.extend(display::ops(spec));
-    ops.push(SetupOp::Symlink {
-        at: b"/var/tmp".to_vec(),
-        target: b"/tmp".to_vec(),
-    });
-    ops.push(SetupOp::Symlink {
-        at: b"/var/run".to_vec(),
-        target: b"/run".to_vec(),
-    });
-    ops.push(SetupOp::Dir {
-        at: EMPTY_FOLDER.to_vec(),
-    });
     ops.extend(own_and_granted(spec, facts)?);
     // Without it /usr and the root say EACCES to who writes there, not EROFS:
     // the ordinary user has no more permission than outside.
-    if read_only {
+    if spec.broken != Some(Layer::ReadOnly) {
         ops.push(SetupOp::Seal {
             at: b"/dev".to_vec(),
         });
@@ -145,6 +128,39 @@ pub fn plan(spec: &BoxSpec, facts: &HostFacts) -> Result<Vec<SetupOp>, PlanError
         at: spec.cwd.clone(),
     });
     Ok(ops)
+}
+
+/// The operations that the plan of nearly every box begins with, whatever is
+/// asked: what may be done before a box is asked for. A plan that does not begin
+/// so is executed from its own beginning.
+#[must_use]
+pub fn ahead(facts: &HostFacts) -> Vec<SetupOp> {
+    beginning(facts, &scratch_size(None, facts), None)
+}
+
+/// What a box sees of the host's programs, and its own empty places.
+fn beginning(facts: &HostFacts, scratch: &str, broken: Option<Layer>) -> Vec<SetupOp> {
+    let mut ops = vec![SetupOp::SlaveMounts, SetupOp::Root];
+    let shown = |entry| image::show(entry, broken != Some(Layer::ReadOnly));
+    ops.extend(facts.entries.iter().filter_map(shown));
+    ops.extend(devices(scratch));
+    let at = b"/proc".to_vec();
+    ops.push(match broken {
+        Some(Layer::Processes) => SetupOp::HostProc { at },
+        _ => SetupOp::Proc { at },
+    });
+    ops.push(tmpfs("/tmp", 0o1777, scratch));
+    ops.push(tmpfs("/run", 0o755, SMALL_SIZE));
+    for (at, target) in [("/var/tmp", "/tmp"), ("/var/run", "/run")] {
+        ops.push(SetupOp::Symlink {
+            at: at.into(),
+            target: target.into(),
+        });
+    }
+    ops.push(SetupOp::Dir {
+        at: EMPTY_FOLDER.to_vec(),
+    });
+    ops
 }
 
 fn check(spec: &BoxSpec, facts: &HostFacts) -> Result<(), PlanError> {
@@ -276,7 +292,7 @@ fn network(spec: &BoxSpec, facts: &HostFacts) -> Vec<SetupOp> {
     ops.push(SetupOp::Loopback);
     if spec.tier == Tier::Gated {
         ops.push(SetupOp::Tun {
-            name: "tun0",
+            name: TUN.to_owned(),
             mtu: link::MTU.into(),
             queue: TUN_QUEUE,
             v4: (link::BOX_V4, link::PREFIX_V4, link::GATE_V4),
@@ -288,16 +304,18 @@ fn network(spec: &BoxSpec, facts: &HostFacts) -> Vec<SetupOp> {
     ops
 }
 
-fn scratch_size(spec: &BoxSpec, facts: &HostFacts) -> String {
+fn scratch_size(limit: Option<u64>, facts: &HostFacts) -> String {
     let part = facts.memory / SCRATCH_PART;
-    let size = spec.limits.memory.map_or(part, |limit| limit.min(part));
+    let size = limit.map_or(part, |limit| limit.min(part));
     // 0 would be no bound at all.
     size.max(1).to_string()
 }
 
-fn devices(spec: &BoxSpec, scratch: &str) -> Vec<SetupOp> {
+fn devices(scratch: &str) -> Vec<SetupOp> {
     let mut ops = vec![tmpfs("/dev", 0o755, SMALL_SIZE)];
-    ops.extend(DEVICES.iter().map(|at| SetupOp::Device { at }));
+    ops.extend(DEVICES.iter().map(|at| SetupOp::Device {
+        at: (*at).to_owned(),
+    }));
     ops.extend(DEVICE_LINKS.iter().map(|(at, target)| SetupOp::Symlink {
         at: at.as_bytes().to_vec(),
         target: target.as_bytes().to_vec(),
@@ -306,9 +324,6 @@ fn devices(spec: &BoxSpec, scratch: &str) -> Vec<SetupOp> {
     ops.push(SetupOp::Terminals {
         at: b"/dev/pts".to_vec(),
     });
-    if let Stdio::Pty { rows, cols } = spec.stdio {
-        ops.push(SetupOp::OpenTerminal { rows, cols });
-    }
     ops
 }
 
@@ -379,12 +394,12 @@ fn guards(index: usize, at: &[u8], fact: &GrantFacts) -> Result<Vec<SetupOp>, Pl
             (_, EntryKind::Symlink(_)) => return Err(PlanError::GuardedLink(place)),
             (Guard::Pin, EntryKind::Dir) => SetupOp::Pin {
                 index,
-                below,
+                below: below.to_owned(),
                 at: place,
             },
             (_, _) => SetupOp::Cover {
                 index,
-                below,
+                below: below.to_owned(),
                 at: place,
             },
         });

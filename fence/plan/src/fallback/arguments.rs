@@ -127,6 +127,7 @@ impl Words {
             }
             // It does these by itself, or this program does, inside.
             SetupOp::Loopback
+            | SetupOp::SlaveMounts
             | SetupOp::PrivateMounts
             | SetupOp::Root
             | SetupOp::Terminals { .. }

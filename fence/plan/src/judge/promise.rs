@@ -8,8 +8,6 @@ use super::Asked;
 pub(super) const GATE_SAW: &str = "the gate told of the dial";
 /// A listener of the host's at an abstract name.
 pub(super) const ABSTRACT: &str = "connect abstract socket";
-/// What the class adds to what a program may ask of the kernel.
-pub(super) const BROWSER_OPENS: &str = "user, process and network namespaces, and chroot in them";
 
 /// The sides that a tier rests on.
 pub(super) fn sides(tier: Tier) -> &'static [Axis] {
