@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use bailey_channel::Channel;
+use bailey_fence_plan::channel::SetupError;
 use bailey_fence_plan::{EMPTY_FOLDER, SetupOp};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::fs::{fstat, mkdirat, openat, openat2, symlinkat};
@@ -12,12 +13,11 @@ use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use rustix::pty::OpenptFlags;
 
-use crate::host::Held;
-use crate::init::FromInit;
+use crate::init::{FromInit, Granted};
 use crate::mounts::{self, NO_DEVICES, NO_PROGRAMS, NO_SET_ID, READ_ONLY};
 use crate::netlink::Routing;
 use crate::step::StepError;
-use crate::sys::{self, MountChange};
+use crate::sys::{self, MountChange, Propagation};
 
 const PLAIN: u64 = NO_SET_ID | NO_DEVICES;
 /// The root holds small files and mount points.
@@ -27,10 +27,11 @@ const LOOPBACK: u32 = 1;
 
 /// A box that is being made.
 #[derive(Debug)]
-pub(crate) struct Builder<'a> {
-    own: Held,
-    grants: Vec<Held>,
-    up: &'a mut Channel,
+pub(crate) struct Builder {
+    /// To the launcher.
+    pub(crate) up: Channel,
+    /// What is granted, once it is known.
+    pub(crate) granted: Option<Granted>,
     root: Option<OwnedFd>,
     /// Mounts where a mount point may be made. Of these, links are followed
     /// only in those that hold nothing but what was planned.
@@ -56,12 +57,11 @@ enum Point {
     File,
 }
 
-impl<'a> Builder<'a> {
-    pub(crate) fn new(own: Held, grants: Vec<Held>, up: &'a mut Channel) -> Self {
+impl Builder {
+    pub(crate) fn new(up: Channel) -> Self {
         Self {
-            own,
-            grants,
             up,
+            granted: None,
             root: None,
             made: Vec::new(),
             known: Vec::new(),
@@ -71,8 +71,18 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Executes one operation.
-    pub(crate) fn run(&mut self, op: &SetupOp) -> Result<(), StepError> {
+    /// Closes all that was only for the building.
+    pub(crate) fn into_up(self) -> Channel {
+        self.up
+    }
+
+    /// Executes operations, in order; the error names the one that failed.
+    pub(crate) fn run_all(&mut self, ops: &[SetupOp]) -> Result<(), SetupError> {
+        ops.iter()
+            .try_for_each(|op| self.run(op).map_err(|error| error.at(op.step(), op.path())))
+    }
+
+    fn run(&mut self, op: &SetupOp) -> Result<(), StepError> {
         match op {
             SetupOp::HostName(name) => rustix::system::sethostname(name.as_bytes())?,
             SetupOp::Loopback => self.routing()?.up(LOOPBACK)?,
@@ -83,7 +93,8 @@ impl<'a> Builder<'a> {
                 v4,
                 v6,
             } => self.tun(name, (*mtu, *queue), *v4, *v6)?,
-            SetupOp::PrivateMounts => private_mounts()?,
+            SetupOp::SlaveMounts => all_mounts(Propagation::Slave)?,
+            SetupOp::PrivateMounts => all_mounts(Propagation::Private)?,
             SetupOp::Root => self.new_root()?,
             SetupOp::Dir { at } => drop(self.place(at, Point::Dir)?),
             SetupOp::Symlink { at, target } => {
@@ -115,13 +126,13 @@ impl<'a> Builder<'a> {
                 self.processes = Some(open_folder(&self.find(at)?)?);
             }
             SetupOp::OwnFolder { at } => {
-                let own = self.own.reopen()?;
+                let own = self.granted()?.own.reopen()?;
                 self.bind(&own, at, PLAIN)?;
                 self.remember(at, Links::Refused)?;
             }
-            SetupOp::GrantWritable { index, at } => self.bind(&self.granted(*index)?, at, PLAIN)?,
+            SetupOp::GrantWritable { index, at } => self.bind(&self.grant(*index)?, at, PLAIN)?,
             SetupOp::GrantFileReadOnly { index, at } => {
-                let file = self.granted(*index)?;
+                let file = self.grant(*index)?;
                 // The kind was looked at through the descriptor already; that
                 // it is still the same file was checked just now.
                 self.bind(&file, at, PLAIN | READ_ONLY)?;
@@ -135,7 +146,7 @@ impl<'a> Builder<'a> {
                 let at = self.find(at)?;
                 let change = MountChange {
                     set: READ_ONLY,
-                    private: false,
+                    propagation: None,
                     recursive: false,
                 };
                 sys::mount_setattr(at.as_fd(), change)?;
@@ -262,16 +273,22 @@ impl<'a> Builder<'a> {
         self.tell(&FromInit::Pty, master)
     }
 
-    fn granted(&self, index: usize) -> Result<OwnedFd, StepError> {
-        self.grants
-            .get(index)
+    fn granted(&self) -> Result<&Granted, StepError> {
+        self.granted
+            .as_ref()
+            .ok_or(StepError::Refused("nothing is granted yet"))
+    }
+
+    fn grant(&self, index: usize) -> Result<OwnedFd, StepError> {
+        let grant = self.granted()?.grants.get(index);
+        grant
             .ok_or(StepError::Refused("there is no such grant"))?
             .reopen()
     }
 
     fn read_only(&mut self, index: usize, at: &[u8]) -> Result<(), StepError> {
         let empty = self.find(EMPTY_FOLDER)?;
-        let view = mounts::read_only_view(&self.granted(index)?, &empty)?;
+        let view = mounts::read_only_view(&self.grant(index)?, &empty)?;
         self.attach(&view, at, Point::Dir)
     }
 
@@ -285,7 +302,7 @@ impl<'a> Builder<'a> {
         attributes: u64,
     ) -> Result<(), StepError> {
         let inside = openat2(
-            self.granted(index)?,
+            self.grant(index)?,
             below,
             OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::empty(),
@@ -469,11 +486,11 @@ pub(crate) fn new_terminal(
     Ok((master, own))
 }
 
-/// Nothing that the host mounts later appears in the box.
-fn private_mounts() -> Result<(), StepError> {
+/// What the host and the box hear of one another's mounts.
+fn all_mounts(propagation: Propagation) -> Result<(), StepError> {
     let change = MountChange {
         set: 0,
-        private: true,
+        propagation: Some(propagation),
         recursive: true,
     };
     Ok(sys::mount_setattr(open_path(b"/")?.as_fd(), change)?)

@@ -3,6 +3,7 @@
 use bailey_fence_plan::channel::{Layer, SetupError};
 use bailey_model::{BoxClass, Tier};
 use caps::CapSet;
+use serde::{Deserialize, Serialize};
 
 use crate::landlock::{self, Scopes};
 use crate::seccomp;
@@ -12,7 +13,7 @@ use crate::step::StepError;
 pub(crate) const GIVE_UP: &str = "give up every privilege";
 
 /// What a process is confined by.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Confinement {
     pub(crate) tier: Tier,
     pub(crate) class: BoxClass,

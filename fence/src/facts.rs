@@ -43,6 +43,24 @@ impl Machine {
     }
 }
 
+/// Looks at what every box needs.
+///
+/// # Errors
+/// When something that exists cannot be looked at.
+pub(crate) fn look(machine: Machine) -> Result<HostFacts, StepError> {
+    let mut facts = HostFacts {
+        ipv6: machine.ipv6,
+        memory: machine.memory,
+        ..HostFacts::default()
+    };
+    for path in looked_at() {
+        if let Some(kind) = host_kind(path)? {
+            facts.entries.push(HostEntry { path, kind });
+        }
+    }
+    Ok(facts)
+}
+
 /// Gathers what `plan` asks about.
 ///
 /// # Errors
@@ -52,11 +70,7 @@ pub(crate) fn gather(
     spec: &BoxSpec,
     grants: &[Held],
 ) -> Result<HostFacts, StepError> {
-    let mut facts = HostFacts {
-        ipv6: machine.ipv6,
-        memory: machine.memory,
-        ..HostFacts::default()
-    };
+    let mut facts = look(machine)?;
     if spec.gpu {
         facts.gpu = gpu::nodes()?;
     }
@@ -66,18 +80,13 @@ pub(crate) fn gather(
             hosts: text_of("/etc/hosts")?,
         };
     }
-    for path in looked_at() {
-        if let Some(kind) = host_kind(path)? {
-            facts.entries.push(HostEntry { path, kind });
-        }
-    }
     for (grant, held) in spec.grants.iter().zip(grants) {
         let kind = kind_of(&held.fd)?;
         let mut guarded = Vec::new();
         if !grant.read_only && kind == EntryKind::Dir {
             let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             for (name, guard) in guarded_names(&grant.at) {
-                match look(held.fd.as_fd(), name, within) {
+                match look_below(held.fd.as_fd(), name, within) {
                     Ok(Some(kind)) => guarded.push((name, guard, kind)),
                     Ok(None) => {}
                     // A link on the way to it: the name is not in the grant.
@@ -128,7 +137,7 @@ fn host_kind(path: &'static str) -> Result<Option<EntryKind>, StepError> {
 }
 
 /// What is below an open folder, `None` where nothing is.
-fn look(
+fn look_below(
     at: std::os::fd::BorrowedFd<'_>,
     path: &str,
     resolve: ResolveFlags,

@@ -3,7 +3,6 @@
 
 mod alone;
 pub(crate) mod bubblewrap;
-mod filter;
 mod terminal;
 pub(crate) mod tree;
 
@@ -11,6 +10,7 @@ use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use bailey_channel::Channel;
 use bailey_fence_plan::SetupOp;
 use bailey_fence_plan::channel::{FromFence, SetupError};
 use bailey_fence_plan::doctor::Rung;
@@ -55,7 +55,7 @@ impl Ends {
 #[derive(Debug)]
 pub(crate) struct Other {
     pub(crate) child: Cloned,
-    pub(crate) up: UnixStream,
+    pub(crate) up: Channel,
     pub(crate) status: OwnedFd,
     /// What it says against it, where it is another program.
     pub(crate) said: Option<OwnedFd>,
@@ -66,7 +66,7 @@ impl Other {
     pub(crate) fn new(child: Cloned, said: Option<OwnedFd>, ends: Ends) -> Self {
         Self {
             child,
-            up: ends.up,
+            up: Channel::new(ends.up),
             status: ends.status,
             said,
         }
@@ -91,15 +91,15 @@ impl Choice {
         let of = |there: bool, rung| if there { Ok(()) } else { Err(rung) };
         let folder = |op: &SetupOp| matches!(op, SetupOp::GrantFolderReadOnly { .. });
         // A box that is broken on purpose is made as it was broken, or not at all.
-        let whole = init.spec.broken.is_none();
+        let whole = init.job.spec.broken.is_none();
         let bwrap = whole && std::path::Path::new(bubblewrap::PROGRAM).exists();
         let alone = whole && landlock >= Some(LANDLOCK_ALONE);
         Self {
             asked: Asked {
-                tier: init.spec.tier,
-                class: init.spec.class,
-                read_only_folder: init.ops.iter().any(folder),
-                weaker: init.spec.weaker,
+                tier: init.job.spec.tier,
+                class: init.job.spec.class,
+                read_only_folder: init.job.ops.iter().any(folder),
+                weaker: init.job.spec.weaker,
             },
             support: Support {
                 namespaces: Ok(()),
@@ -176,7 +176,7 @@ pub(crate) fn start(
         let error = StepError::from(errno).at("adopt what is left", None);
         return (init, Err(error));
     }
-    if init.spec.display.is_some() || init.spec.gpu {
+    if init.job.spec.display.is_some() || init.job.spec.gpu {
         let why = "a display and the graphics processor are given only in namespaces of the \
                    launcher's own making";
         return (init, Err(StepError::Refused(why).at("make the box", None)));

@@ -8,7 +8,7 @@ use bailey_fence_plan::SetupOp;
 use bailey_fence_plan::channel::{BoxSpec, Layer, SetupError, Stdio};
 use bailey_model::{Axis, Fact};
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::mount::MountAttrFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,6 @@ use crate::command::{self, Program, Streams};
 use crate::confine::{self, Confinement};
 use crate::host::Held;
 use crate::limits::{Bounds, UserCounts};
-use crate::mounts;
 use crate::probe::{self, Bait, Targets};
 use crate::step::StepError;
 use crate::sys::{self, Arrived};
@@ -26,6 +25,9 @@ use crate::{display, gpu};
 /// What pid 1 says while it makes the box.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromInit {
+    /// What needs no question is done; the rest waits for one. Only of a box
+    /// that was begun before it was asked for.
+    Begun,
     /// One descriptor: the TUN.
     Tun,
     /// One descriptor: the terminal's master.
@@ -63,19 +65,31 @@ pub(crate) const DISPLAY_ENDED: u8 = b'D';
 /// What the child takes with it.
 #[derive(Debug)]
 pub(crate) struct Init {
-    pub(crate) spec: BoxSpec,
-    pub(crate) ops: Vec<SetupOp>,
-    pub(crate) own: Held,
-    pub(crate) grants: Vec<Held>,
+    pub(crate) job: Job,
+    pub(crate) granted: Granted,
     pub(crate) streams: Option<Streams>,
-    pub(crate) targets: Targets,
     /// What the box should not reach, until it is measured. The launcher's.
     pub(crate) bait: Bait,
+    /// The folder of the box's cgroup.
+    pub(crate) cgroup: Option<OwnedFd>,
+}
+
+/// What is to be made, without its descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) spec: BoxSpec,
+    pub(crate) ops: Vec<SetupOp>,
+    pub(crate) targets: Targets,
     pub(crate) bounds: Bounds,
     pub(crate) of_user: UserCounts,
     pub(crate) confinement: Confinement,
-    /// The folder of the box's cgroup.
-    pub(crate) cgroup: Option<OwnedFd>,
+}
+
+/// What of the host's files is to be seen in the box.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) own: Held,
+    pub(crate) grants: Vec<Held>,
 }
 
 impl Init {
@@ -83,22 +97,43 @@ impl Init {
     /// the command starts, `status` until the end. Does not return.
     pub(crate) fn run(self, up: UnixStream, status: OwnedFd) -> ! {
         let Self {
-            spec,
-            ops,
-            own,
-            grants,
+            job,
+            granted,
             streams,
-            targets,
-            bounds,
-            of_user,
-            confinement,
             cgroup,
             bait,
         } = self;
         drop((cgroup, bait));
-        let mut up = Channel::new(up);
-        let built = enter(&spec, &mut up)
-            .and_then(|()| build(&ops, own, grants, &mut up))
+        let up = Channel::new(up);
+        if let Err(error) = enter((job.spec.uid, job.spec.gid), &up) {
+            failed(up, error)
+        }
+        job.run(Builder::new(up), 0, granted, streams, status)
+    }
+}
+
+impl Job {
+    /// Goes on with a box of which so many operations are done.
+    pub(crate) fn run(
+        self,
+        mut builder: Builder,
+        done: usize,
+        granted: Granted,
+        streams: Option<Streams>,
+        status: OwnedFd,
+    ) -> ! {
+        let Self {
+            spec,
+            ops,
+            targets,
+            bounds,
+            of_user,
+            confinement,
+        } = self;
+        builder.granted = Some(granted);
+        let built = lend_namespaces(&spec, &mut builder.up)
+            .map_err(|error| error.at("hold the namespaces", None))
+            .and_then(|()| build(ops.get(done..).unwrap_or_default(), &mut builder))
             .and_then(|built| {
                 if let Some(processes) = &built.processes {
                     bounds.set_counts(processes, of_user)?;
@@ -112,7 +147,7 @@ impl Init {
             bounds,
             confinement,
             streams,
-            up,
+            up: builder.into_up(),
             status,
             tied: broken == Some(Layer::Processes),
         };
@@ -131,21 +166,13 @@ pub(crate) struct Built {
     pub(crate) processes: Option<OwnedFd>,
 }
 
-/// Takes its place in the new namespaces.
-fn enter(spec: &BoxSpec, up: &mut Channel) -> Result<(), SetupError> {
+/// Takes its place in the new namespaces, as this user and group.
+pub(crate) fn enter(ids: (u32, u32), up: &Channel) -> Result<(), SetupError> {
     leave_streams().map_err(|error| error.at("leave the node's streams", None))?;
-    own_ids(spec)?;
+    own_ids(ids)?;
     tie_to_launcher(up).map_err(|error| error.at("tie the box to its launcher", None))?;
-    if spec.weaker {
-        // What would be found only after the gate had its TUN, from where there
-        // is no other way to make the box.
-        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID;
-        let tried = mounts::new_filesystem("proc", &[], flags);
-        tried.map_err(|error| error.at("mount a fresh", Some(b"/proc")))?;
-    }
-    sys::own_cgroup_root()
-        .map_err(|error| StepError::from(error).at("make the namespace of cgroups", None))?;
-    lend_namespaces(spec, up).map_err(|error| error.at("hold the namespaces", None))
+    sys::unshare(libc::CLONE_NEWCGROUP)
+        .map_err(|error| StepError::from(error).at("make the namespace of cgroups", None))
 }
 
 /// The namespaces of a box, in the order in which they are joined.
@@ -167,27 +194,12 @@ fn lend_namespaces(spec: &BoxSpec, up: &mut Channel) -> Result<(), StepError> {
 }
 
 /// Builds what the box sees, by the planned operations, and goes there.
-fn build(
-    ops: &[SetupOp],
-    own: Held,
-    grants: Vec<Held>,
-    up: &mut Channel,
-) -> Result<Built, SetupError> {
-    let mut builder = Builder::new(own, grants, up);
-    for op in ops {
-        builder
-            .run(op)
-            .map_err(|error| error.at(op.step(), op.path()))?;
-    }
-    let Builder {
-        terminal,
-        processes,
-        ..
-    } = builder;
+fn build(ops: &[SetupOp], builder: &mut Builder) -> Result<Built, SetupError> {
+    builder.run_all(ops)?;
     let without = || StepError::Refused("it has no /proc").at("say that the box is made", None);
     Ok(Built {
-        terminal,
-        processes: Some(processes.ok_or_else(without)?),
+        terminal: builder.terminal.take(),
+        processes: Some(builder.processes.take().ok_or_else(without)?),
     })
 }
 
@@ -255,11 +267,16 @@ impl Ready {
         Ok(Some(display.pid))
     }
 
-    pub(crate) fn give_up(mut self, error: SetupError) -> ! {
-        // If the launcher is gone, there is nobody to tell.
-        let _ = self.up.send(&FromInit::Failed(error), &[]);
-        sys::exit_now(1)
+    pub(crate) fn give_up(self, error: SetupError) -> ! {
+        failed(self.up, error)
     }
+}
+
+/// Says why there is no box, and ends.
+pub(crate) fn failed(mut up: Channel, error: SetupError) -> ! {
+    // If the launcher is gone, there is nobody to tell.
+    let _ = up.send(&FromInit::Failed(error), &[]);
+    sys::exit_now(1)
 }
 
 /// Descriptors 0 to 2 were the node's: nothing is written to them by accident,
@@ -275,7 +292,7 @@ pub(crate) fn leave_streams() -> Result<(), StepError> {
 
 /// Maps the node's user and group to themselves, and nobody else. The files
 /// belong to root while this process is not dumpable.
-fn own_ids(spec: &BoxSpec) -> Result<(), SetupError> {
+fn own_ids((uid, gid): (u32, u32)) -> Result<(), SetupError> {
     let step = "map the user in the new user namespace";
     let kernel = |error: rustix::io::Errno| {
         StepError::because(
@@ -288,7 +305,6 @@ fn own_ids(spec: &BoxSpec) -> Result<(), SetupError> {
             .map_err(|errno| StepError::from(errno).at(step, None))
     };
     dumpable(DumpableBehavior::Dumpable)?;
-    let (uid, gid) = (spec.uid, spec.gid);
     for (path, text) in [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("{uid} {uid} 1\n")),
@@ -315,19 +331,17 @@ pub(crate) fn tie_to_launcher(up: &Channel) -> Result<(), StepError> {
 }
 
 /// Nothing ran, and says why.
-fn give_up(mut up: Channel, error: &StepError) -> ! {
-    let _ = up.send(&FromInit::Failed(error.at("start the command", None)), &[]);
-    sys::exit_now(1)
+fn give_up(up: Channel, error: &StepError) -> ! {
+    failed(up, error.at("start the command", None))
 }
 
 /// Starts the command. Keeps of what is open only the status pipe, and what the
 /// caller holds.
 pub(crate) fn start(program: Program<'_>, streams: Streams, up: Channel, status: &OwnedFd) -> Pid {
-    let (failed_read, failed_write) =
-        match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
-            Ok(pipe) => pipe,
-            Err(errno) => give_up(up, &errno.into()),
-        };
+    let (failed_read, failed_write) = match pipe_with(PipeFlags::CLOEXEC) {
+        Ok(pipe) => pipe,
+        Err(errno) => give_up(up, &errno.into()),
+    };
     let command = match sys::fork() {
         Ok(Some(command)) => command,
         Ok(None) => command::run(program, streams, &failed_write),

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use bailey_channel::{Channel, Message};
@@ -93,14 +92,14 @@ impl Keeper {
     pub(crate) fn new(
         node: Channel,
         child: Cloned,
-        up: UnixStream,
+        up: Channel,
         status: OwnedFd,
         landlock: Option<u32>,
     ) -> Self {
         Self {
             node,
             child,
-            up: Some(Channel::new(up)),
+            up: Some(up),
             status: Some(status),
             order: None,
             until: None,
@@ -255,6 +254,8 @@ impl Keeper {
 
     fn heard(&mut self, value: FromInit, fds: VecDeque<OwnedFd>) -> Result<(), LaunchError> {
         match value {
+            // One that was begun before it was asked for has said so already.
+            FromInit::Begun => Ok(()),
             FromInit::Tun => {
                 // The gate starts while the box is made: from here on there is
                 // no other way.
@@ -350,7 +351,9 @@ impl Keeper {
 
     fn hear_node(&mut self, message: Message<ToFence>) -> Result<(), LaunchError> {
         match message.value {
-            ToFence::Start(_) | ToFence::Join(_) => return Err(LaunchError::OutOfOrder),
+            ToFence::Await | ToFence::Start(_) | ToFence::Join(_) => {
+                return Err(LaunchError::OutOfOrder);
+            }
             ToFence::Go => {
                 if !self.ready || self.started {
                     return Err(LaunchError::OutOfOrder);
@@ -485,7 +488,7 @@ fn numbered(pidfd: OwnedFd) -> Option<Cloned> {
 
 /// Waits for a child. The kernel lets pid 1 go only after every other process of
 /// its namespace.
-fn wait(child: &OwnedFd) -> Result<Option<WaitIdStatus>, LaunchError> {
+pub(crate) fn wait(child: &OwnedFd) -> Result<Option<WaitIdStatus>, LaunchError> {
     loop {
         match rustix::process::waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED) {
             Err(Errno::INTR) => {}

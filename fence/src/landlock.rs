@@ -3,6 +3,7 @@
 
 use bailey_model::Tier;
 use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope};
+use serde::{Deserialize, Serialize};
 
 /// The first ABI with scopes.
 const SCOPES: u32 = 6;
@@ -10,7 +11,7 @@ const SCOPES: u32 = 6;
 const LISTENS: u32 = 0x10000;
 
 /// What a process is kept to, of its own kind only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scopes {
     /// Nothing: namespaces hold both already, or the kernel cannot.
     Nothing,

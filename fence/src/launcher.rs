@@ -15,12 +15,13 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 
+use crate::ahead::{Ahead, Begun};
 use crate::command::Streams;
 use crate::confine::Confinement;
 use crate::facts::{self, Machine};
 use crate::fallback::{self, Choice, Ends, Other};
 use crate::host::Held;
-use crate::init::Init;
+use crate::init::{Granted, Init, Job};
 use crate::join::{self, Joiner};
 use crate::keeper::{Keeper, Kept};
 use crate::landlock::{self, Scopes};
@@ -29,9 +30,11 @@ use crate::probe;
 use crate::step::StepError;
 use crate::sys;
 
+/// The step before anything is made.
+pub(crate) const CHECK: &str = "check what was asked";
 /// What a box sees as the command line of its pid 1.
 const OWN_NAME: &str = "bailey-fence";
-const OWN_NAME_C: &CStr = c"bailey-fence";
+pub(crate) const OWN_NAME_C: &CStr = c"bailey-fence";
 
 /// Why a launcher ended without a last word to the node.
 #[derive(Debug, thiserror::Error)]
@@ -72,23 +75,49 @@ pub fn launch() -> Result<(), LaunchError> {
     // process leads a group already, it is not in the node's.
     let _ = rustix::process::setsid();
     let mut node = Channel::new(UnixStream::from(sys::take_channel()));
-    let Message { value, fds } = match node.receive() {
+    let mut waiting = None;
+    let Message { value, fds } = match order(&mut node, machine, &mut waiting) {
         // One that waited for a box and is not needed: the node leaves.
-        Err(ChannelError::Closed) => return Ok(()),
+        Err(LaunchError::Channel(ChannelError::Closed)) => return Ok(()),
         heard => heard?,
     };
+    let begun = waiting.and_then(Ahead::into_begun);
     let failed = match value {
         ToFence::Start(spec) => match prepare(machine, *spec, fds) {
-            Ok(prepared) => return keep(node, prepared),
+            Ok(prepared) => return keep(node, prepared, begun),
             Err(error) => error,
         },
         ToFence::Join(spec) => match prepare_joiner(machine, *spec, fds) {
             Ok(prepared) => return keep_joiner(node, prepared),
             Err(error) => error,
         },
-        ToFence::Go | ToFence::Signal(_) | ToFence::Kill => return Err(LaunchError::OutOfOrder),
+        ToFence::Await | ToFence::Go | ToFence::Signal(_) | ToFence::Kill => {
+            return Err(LaunchError::OutOfOrder);
+        }
     };
     Ok(node.send(&FromFence::Failed(failed), &[])?)
+}
+
+/// Waits for its order. Meanwhile it begins a box, if it is to wait.
+fn order(
+    node: &mut Channel,
+    machine: Machine,
+    waiting: &mut Option<Ahead>,
+) -> Result<Message<ToFence>, LaunchError> {
+    let mut message = node.receive()?;
+    if matches!(message.value, ToFence::Await) {
+        let mut ahead = Ahead::new(machine, message.fds.pop_front());
+        // The order may have come together with the word to wait.
+        message = match node.buffered()? {
+            Some(message) => message,
+            None => {
+                ahead.wait(node)?;
+                node.receive()?
+            }
+        };
+        *waiting = Some(ahead);
+    }
+    Ok(message)
 }
 
 /// The child keeps this program's memory, with what a box may read of it: its
@@ -115,7 +144,7 @@ fn prepare(
     spec: BoxSpec,
     mut fds: VecDeque<OwnedFd>,
 ) -> Result<Prepared, SetupError> {
-    let check = |error: StepError| error.at("check what was asked", None);
+    let check = |error: StepError| error.at(CHECK, None);
     may_be_broken(spec.broken, cfg!(debug_assertions)).map_err(check)?;
     let missing = || check(StepError::Refused("a descriptor is missing"));
     let mine = (
@@ -146,7 +175,7 @@ fn prepare(
     let held = cgroup.as_ref().map(OwnedFd::try_clone).transpose();
     let held = held.map_err(no_pipe)?;
     let (targets, bait) = probe::lay(&spec, own.path(), held);
-    let init = Init {
+    let job = Job {
         bounds: Bounds {
             tier: spec.tier,
             class: spec.class,
@@ -164,10 +193,12 @@ fn prepare(
         },
         spec,
         ops,
-        own,
-        grants,
-        streams,
         targets,
+    };
+    let init = Init {
+        job,
+        granted: Granted { own, grants },
+        streams,
         bait,
         cgroup,
     };
@@ -190,7 +221,7 @@ fn may_be_broken(broken: Option<Layer>, assertions: bool) -> Result<(), StepErro
 
 fn refused(error: &PlanError) -> SetupError {
     SetupError {
-        step: "check what was asked".into(),
+        step: CHECK.into(),
         path: None,
         reason: error.to_string(),
         errno: 0,
@@ -198,7 +229,7 @@ fn refused(error: &PlanError) -> SetupError {
 }
 
 /// What the command's streams are to be; a terminal is made later.
-fn streams(stdio: Stdio, fds: &mut VecDeque<OwnedFd>) -> Option<Option<Streams>> {
+pub(crate) fn streams(stdio: Stdio, fds: &mut VecDeque<OwnedFd>) -> Option<Option<Streams>> {
     Some(match stdio {
         Stdio::Pty { .. } => None,
         Stdio::Pipes => {
@@ -248,7 +279,11 @@ fn scopes(machine: Machine, spec: &BoxSpec) -> Result<Scopes, SetupError> {
 
 /// Makes the box by the first way that the machine lets it be made, and keeps it
 /// until it has ended.
-fn keep(mut node: Channel, prepared: Prepared) -> Result<(), LaunchError> {
+fn keep(
+    mut node: Channel,
+    prepared: Prepared,
+    mut begun: Option<Begun>,
+) -> Result<(), LaunchError> {
     let Prepared {
         mut init,
         seen,
@@ -263,7 +298,9 @@ fn keep(mut node: Channel, prepared: Prepared) -> Result<(), LaunchError> {
         if let Err(error) = at_tier(&mut init, way.tier, &seen) {
             return Ok(node.send(&FromFence::Failed(error), &[])?);
         }
-        let (back, made) = make(way.method, init, landlock, choice.lend);
+        // By another way, or a second time, it is made from its beginning.
+        let ahead = begun.take().filter(|_| way.method == Method::Namespaces);
+        let (back, made) = make((way.method, choice.lend), init, landlock, ahead);
         let error = match made {
             Ok(made) => {
                 let keeper = Keeper::new(node, made.child, made.up, made.status, landlock);
@@ -293,23 +330,26 @@ fn keep(mut node: Channel, prepared: Prepared) -> Result<(), LaunchError> {
 
 /// What is asked, with the operations of another tier.
 fn at_tier(init: &mut Init, tier: Tier, seen: &HostFacts) -> Result<(), SetupError> {
-    if init.spec.tier == tier {
+    if init.job.spec.tier == tier {
         return Ok(());
     }
-    init.spec.tier = tier;
-    init.bounds.tier = tier;
-    init.confinement.tier = tier;
-    init.ops = plan(&init.spec, seen).map_err(|error| refused(&error))?;
+    init.job.spec.tier = tier;
+    init.job.bounds.tier = tier;
+    init.job.confinement.tier = tier;
+    init.job.ops = plan(&init.job.spec, seen).map_err(|error| refused(&error))?;
     Ok(())
 }
 
-/// Makes the child of one way.
+/// Makes the child of one way, or goes on with the one that was begun.
 fn make(
-    method: Method,
+    (method, lend): (Method, bool),
     init: Init,
     landlock: Option<u32>,
-    lend: bool,
+    begun: Option<Begun>,
 ) -> (Init, Result<Other, SetupError>) {
+    if let Some(made) = begun.and_then(|begun| begun.go_on(&init)) {
+        return (init, Ok(made));
+    }
     let ends = match Ends::open() {
         Ok(ends) => ends,
         Err(error) => return (init, Err(no_pipe(error))),
@@ -317,7 +357,7 @@ fn make(
     if method != Method::Namespaces {
         return fallback::start(method, init, landlock, lend, ends);
     }
-    let own = namespaces(&init.spec);
+    let own = namespaces(&init.job.spec);
     let within = init.cgroup.as_ref().map(AsFd::as_fd);
     match sys::clone_into_namespaces(own, within) {
         Ok(Some(child)) => (init, Ok(Other::new(child, None, ends))),
@@ -352,7 +392,7 @@ fn prepare_joiner(
     spec: JoinSpec,
     mut fds: VecDeque<OwnedFd>,
 ) -> Result<PreparedJoiner, SetupError> {
-    let check = |error: StepError| error.at("check what was asked", None);
+    let check = |error: StepError| error.at(CHECK, None);
     let missing = || check(StepError::Refused("a descriptor is missing"));
     check_joiner(&spec).map_err(|error| refused(&error))?;
     let streams = streams(spec.stdio, &mut fds).ok_or_else(missing)?;
@@ -435,7 +475,7 @@ fn keep_joiner(mut node: Channel, prepared: PreparedJoiner) -> Result<(), Launch
         }
     };
     drop((joiner, cgroup));
-    Keeper::new(node, child, up, status, None)
+    Keeper::new(node, child, Channel::new(up), status, None)
         .ordering(order)
         .keep()
         .map(drop)

@@ -8,6 +8,7 @@
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+mod ahead;
 mod builder;
 mod command;
 mod confine;

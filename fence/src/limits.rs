@@ -49,7 +49,7 @@ impl UserCounts {
 }
 
 /// What decides a box's limits.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Bounds {
     pub(crate) tier: Tier,
     pub(crate) class: BoxClass,

@@ -11,7 +11,7 @@ use rustix::mount::{
 };
 
 use crate::step::StepError;
-use crate::sys::{MountChange, mount_setattr};
+use crate::sys::{MountChange, Propagation, mount_setattr};
 
 pub(crate) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 pub(crate) const NO_SET_ID: u64 = libc::MOUNT_ATTR_NOSUID;
@@ -28,7 +28,7 @@ pub(crate) fn copy(of: &OwnedFd, attributes: u64) -> Result<OwnedFd, StepError> 
     let tree = open_tree(of, c"", flags)?;
     let change = MountChange {
         set: attributes,
-        private: true,
+        propagation: Some(Propagation::Private),
         recursive: true,
     };
     mount_setattr(tree.as_fd(), change)?;

@@ -14,7 +14,8 @@ const PLAIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plain.bpf"));
 const BROWSER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/browser.bpf"));
 /// Refuses every socket but Unix ones.
 const NO_NETWORK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/no-network.bpf"));
-/// Refuses what reaches other processes where no namespace parts them.
+/// Refuses what reaches other programs and their files where no namespace parts
+/// them.
 const NO_NAMESPACES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/no-namespaces.bpf"));
 /// Bytes of one instruction (`struct sock_filter`).
 const INSTRUCTION: usize = 8;
@@ -44,8 +45,9 @@ pub fn load_no_network() -> io::Result<()> {
 }
 
 /// Parts this process and all that it starts from the machine's shared memory,
-/// queues and semaphores and from other processes' limits, where there is no
-/// namespace to do it. Beside [`load`], before it or after. Needs no_new_privs.
+/// queues and semaphores, from sockets with a path, from what files are beside
+/// their contents, and from other processes' limits, where there is no namespace
+/// to do it. Beside [`load`], before it or after. Needs no_new_privs.
 ///
 /// # Errors
 /// When the kernel refuses the program.

@@ -15,7 +15,7 @@ pub(crate) struct Cloned {
 }
 
 /// The namespaces that every box has of its own. That of cgroups comes later,
-/// see [`own_cgroup_root`].
+/// see [`unshare`].
 const ALWAYS: libc::c_int =
     libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
@@ -122,11 +122,12 @@ pub(crate) fn clone_sibling() -> io::Result<Option<Cloned>> {
     }))
 }
 
-/// A cgroup namespace whose root is where this process is now: taken once it is
-/// in its own cgroup, so that it sees nothing above.
-pub(crate) fn own_cgroup_root() -> io::Result<()> {
-    // SAFETY: only what this process sees of the cgroups changes.
-    done(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+/// A namespace of its own of one kind, `CLONE_NEW*`. That of cgroups has its root
+/// where this process is now: taken once it is in its own cgroup, so that it
+/// sees nothing above.
+pub(crate) fn unshare(kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: only what this process sees of the machine changes.
+    done(unsafe { libc::unshare(kind) }.into()).map(drop)
 }
 
 /// Landlock's ABI version, `None` where the kernel has none or it is switched
@@ -179,6 +180,21 @@ pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
     done(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) }).map(drop)
 }
 
+/// Closes every descriptor from 3 on but these. For a child that never returns
+/// to what owned the others.
+pub(crate) fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut numbers: Vec<u32> = kept.iter().map(|fd| unsigned(fd.as_raw_fd())).collect();
+    numbers.sort_unstable();
+    let mut first = 3;
+    for number in numbers {
+        if first < number {
+            close_range(first, number - 1)?;
+        }
+        first = first.max(number + 1);
+    }
+    close_range(first, u32::MAX)
+}
+
 /// Lets every descriptor from `first` on be closed by execve(2).
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: only a flag of the descriptors changes.
@@ -193,11 +209,21 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     .map(drop)
 }
 
+/// How mounts and those that they are copies of hear of one another
+/// (mount_namespaces(7)).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Propagation {
+    /// The copy hears of the original, not the other way round.
+    Slave,
+    /// Neither hears of the other.
+    Private,
+}
+
 /// What mount_setattr(2) changes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MountChange {
     pub(crate) set: u64,
-    pub(crate) private: bool,
+    pub(crate) propagation: Option<Propagation>,
     pub(crate) recursive: bool,
 }
 
@@ -206,7 +232,11 @@ pub(crate) fn mount_setattr(tree: BorrowedFd<'_>, change: MountChange) -> io::Re
     let attributes = libc::mount_attr {
         attr_set: change.set,
         attr_clr: 0,
-        propagation: if change.private { libc::MS_PRIVATE } else { 0 },
+        propagation: match change.propagation {
+            None => 0,
+            Some(Propagation::Slave) => libc::MS_SLAVE,
+            Some(Propagation::Private) => libc::MS_PRIVATE,
+        },
         userns_fd: 0,
     };
     let recursive = if change.recursive {

@@ -15,7 +15,7 @@ use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open};
 use crate::mounts;
 use crate::netlink::Routing;
 use crate::step::StepError;
-use crate::sys::{self, Cloned, MountChange};
+use crate::sys::{self, Cloned, MountChange, Propagation};
 
 /// How long one child may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -201,7 +201,7 @@ fn map(Ids(uid, gid): Ids) -> Result<(), StepError> {
 fn private_mounts() -> Result<(), StepError> {
     let change = MountChange {
         set: 0,
-        private: true,
+        propagation: Some(Propagation::Private),
         recursive: true,
     };
     Ok(sys::mount_setattr(root()?.as_fd(), change)?)

@@ -24,9 +24,9 @@ use rustix::process::{
     Pid, Signal, WaitOptions, set_child_subreaper, set_parent_process_death_signal,
 };
 
-use super::{Ends, Other, filter, terminal, tree};
+use super::{Ends, Other, terminal, tree};
 use crate::confine::Confinement;
-use crate::init::{self, Built, FromInit, Init, Ready};
+use crate::init::{self, Built, FromInit, Init, Job, Ready};
 use crate::landlock::Scopes;
 use crate::step::StepError;
 use crate::sys;
@@ -56,23 +56,23 @@ pub(super) fn start(init: Init, ends: Ends) -> (Init, Result<Other, SetupError>)
 /// The specification with paths of the host, or why it has none.
 fn here(init: &Init) -> Result<BoxSpec, SetupError> {
     let fault = |error: StepError, path: &[u8]| error.at("show without a mount", Some(path));
-    for (grant, held) in init.spec.grants.iter().zip(&init.grants) {
+    for (grant, held) in init.job.spec.grants.iter().zip(&init.granted.grants) {
         if held.path().as_os_str().as_bytes() != grant.at {
             return Err(fault(StepError::Refused("it lies elsewhere"), &grant.at));
         }
     }
-    for op in &init.ops {
+    for op in &init.job.ops {
         if let SetupOp::Pin { at, .. } | SetupOp::Cover { at, .. } = op {
             let why = "it must stay read-only in a folder that may be written";
             return Err(fault(StepError::Refused(why), at));
         }
     }
-    let own = init.own.path().as_os_str().as_bytes();
-    let moved = |path: &[u8]| match path.strip_prefix(init.spec.home.as_slice()) {
+    let own = init.granted.own.path().as_os_str().as_bytes();
+    let moved = |path: &[u8]| match path.strip_prefix(init.job.spec.home.as_slice()) {
         Some(rest) if rest.is_empty() || rest.starts_with(b"/") => [own, rest].concat(),
         _ => path.to_vec(),
     };
-    let mut spec = init.spec.clone();
+    let mut spec = init.job.spec.clone();
     spec.cwd = moved(&spec.cwd);
     for (name, value) in &mut spec.env {
         if name == b"HOME" {
@@ -132,17 +132,19 @@ fn watch(launcher: Pid, first: Pid) -> ! {
 fn first(init: Init, spec: BoxSpec, mut up: Channel, status: OwnedFd) -> ! {
     let built = enter(&init, &spec, &mut up);
     let Init {
+        job,
+        streams,
+        granted,
+        bait,
+        cgroup,
+    } = init;
+    drop((granted, cgroup, bait));
+    let Job {
         targets,
         bounds,
         confinement,
-        streams,
-        own,
-        grants,
-        cgroup,
-        bait,
         ..
-    } = init;
-    drop((own, grants, cgroup, bait));
+    } = job;
     let ready = Ready {
         targets,
         bounds,
@@ -177,7 +179,8 @@ fn enter(init: &Init, spec: &BoxSpec, up: &mut Channel) -> Result<Built, SetupEr
         errno: 0,
     };
     restrict(init).map_err(fault)?;
-    filter::load().map_err(|error| error.at(BY_LANDLOCK, None))?;
+    crate::seccomp::load_no_namespaces()
+        .map_err(|error| StepError::from(error).at(BY_LANDLOCK, None))?;
     rustix::process::chdir(spec.cwd.as_slice())
         .map_err(|errno| StepError::from(errno).at("go to the working folder", Some(&spec.cwd)))?;
     Ok(Built {
@@ -195,7 +198,7 @@ fn restrict(init: &Init) -> Result<(), String> {
         .handle_access(AccessFs::from_all(KNOWN))
         .and_then(|rules| rules.scope(Scope::AbstractUnixSocket | Scope::Signal))
         .map_err(|error| said(&error))?;
-    let network = init.spec.tier.shares_network();
+    let network = init.job.spec.tier.shares_network();
     if !network {
         rules = rules
             .handle_access(AccessNet::from_all(ABI::V4))
@@ -213,16 +216,16 @@ fn restrict(init: &Init) -> Result<(), String> {
         rules = permit(rules, open(path.as_bytes()), read)?;
     }
     make_scratch(init).map_err(|error| said(&error))?;
-    for op in &init.ops {
+    for op in &init.job.ops {
         let reopened = |held: &crate::host::Held| held.reopen().map_err(|error| said(&error));
-        let grant = |index: &usize| match init.grants.get(*index) {
+        let grant = |index: &usize| match init.granted.grants.get(*index) {
             Some(held) => reopened(held),
             None => Err(said(&"there is no such grant")),
         };
         rules = match op {
             SetupOp::Image { at, .. } => permit(rules, open(at.as_bytes()), read)?,
             SetupOp::Device { at } => permit(rules, open(at.as_bytes()), device)?,
-            SetupOp::OwnFolder { .. } => permit(rules, Ok(reopened(&init.own)?), write)?,
+            SetupOp::OwnFolder { .. } => permit(rules, Ok(reopened(&init.granted.own)?), write)?,
             SetupOp::GrantWritable { index, .. } => permit(rules, Ok(grant(index)?), write)?,
             SetupOp::GrantFileReadOnly { index, .. }
             | SetupOp::GrantFolderReadOnly { index, .. } => permit(rules, Ok(grant(index)?), read)?,
@@ -266,7 +269,7 @@ fn permit(
 
 /// A place for temporary files in the own folder: `/tmp` is everybody's.
 fn make_scratch(init: &Init) -> Result<(), StepError> {
-    match mkdirat(init.own.reopen()?, c"tmp", Mode::RWXU) {
+    match mkdirat(init.granted.own.reopen()?, c"tmp", Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -83,10 +83,10 @@ pub(super) fn start(
         Err(error) => return Err(fault(error)),
     };
     let inside = Inside {
-        spec: init.spec.clone(),
+        spec: init.job.spec.clone(),
         landlock,
-        targets: init.targets.clone(),
-        of_user: init.of_user,
+        targets: init.job.targets.clone(),
+        of_user: init.job.of_user,
         seen,
     };
     let mut given = vec![ends.status_inside.as_fd()];
@@ -104,8 +104,9 @@ pub(super) fn start(
 /// Every argument in a file, and the files whose numbers stand in it.
 fn words(init: &Init, lend: bool) -> Result<(OwnedFd, Vec<OwnedFd>), SetupError> {
     let fault = |error: StepError| error.at(BY_BUBBLEWRAP, None);
-    let own = init.own.path().as_os_str().as_bytes();
+    let own = init.granted.own.path().as_os_str().as_bytes();
     let grants: Vec<&[u8]> = init
+        .granted
         .grants
         .iter()
         .map(|held| held.path().as_os_str().as_bytes())
@@ -115,10 +116,10 @@ fn words(init: &Init, lend: bool) -> Result<(OwnedFd, Vec<OwnedFd>), SetupError>
         own,
         grants: &grants,
         launcher: launcher.as_os_str().as_bytes(),
-        network: !namespaces(&init.spec).network,
+        network: !namespaces(&init.job.spec).network,
         lend,
     };
-    let words = arguments(&init.ops, &places).map_err(|step| {
+    let words = arguments(&init.job.ops, &places).map_err(|step| {
         StepError::Refused("bubblewrap cannot do this").at(BY_BUBBLEWRAP, Some(step.as_bytes()))
     })?;
     let mut contents = Vec::new();
@@ -184,14 +185,14 @@ fn become_bubblewrap(
 fn seen(init: &Init) -> Result<Vec<Seen>, SetupError> {
     let fault = |error: StepError, at: &[u8]| error.at("bind the granted", Some(at));
     let mut all: Vec<Seen> = Vec::new();
-    for op in &init.ops {
+    for op in &init.job.ops {
         let grant = |index: &usize| {
-            let held = init.grants.get(*index);
+            let held = init.granted.grants.get(*index);
             held.ok_or(StepError::Refused("there is no such grant"))
                 .and_then(crate::host::Held::reopen)
         };
         let (at, found, read_only) = match op {
-            SetupOp::OwnFolder { at } => (at, init.own.reopen(), false),
+            SetupOp::OwnFolder { at } => (at, init.granted.own.reopen(), false),
             SetupOp::GrantWritable { index, at } => (at, grant(index), false),
             SetupOp::GrantFileReadOnly { index, at }
             | SetupOp::GrantFolderReadOnly { index, at } => (at, grant(index), true),
@@ -235,10 +236,15 @@ fn check_point(mounted: &[Seen], init: &Init, at: &[u8]) -> Result<(), StepError
         let Some(rest) = rest.strip_prefix(b"/") else {
             continue;
         };
-        let grant = init.spec.grants.iter().position(|grant| grant.at == *outer);
+        let grant = init
+            .job
+            .spec
+            .grants
+            .iter()
+            .position(|grant| grant.at == *outer);
         let held = match grant {
-            Some(index) => init.grants.get(index),
-            None if init.spec.home == *outer => Some(&init.own),
+            Some(index) => init.granted.grants.get(index),
+            None if init.job.spec.home == *outer => Some(&init.granted.own),
             // Within a grant, which was looked at.
             None => continue,
         };

@@ -85,6 +85,10 @@ use For::{Every, NoNamespaces, NoNetwork, Plain};
 use Test::{Has, Is, Low, NoneOf};
 
 const UNIX: u64 = 1;
+const UNIX_LOW: u32 = 1;
+/// Of the kind of a socket: set in those of datagrams and of raw packets, not in
+/// those that stay with their peer.
+const DATAGRAMS: u64 = 2;
 const INET: u64 = 2;
 const INET6: u64 = 10;
 const NETLINK: u64 = 16;
@@ -117,6 +121,8 @@ const FAMILY: &str = "only UNIX, INET, INET6 and NETLINK: each other family is m
 const PROTOCOL: &str = "only TCP, UDP and ICMP: the gate carries no other, and SCTP, DCCP, L2TP, MPTCP and SMC are more kernel";
 const ALONE: &str = "no network, where no network namespace can take it away";
 const SHARED: &str = "shared with every process of the machine, where no namespace parts them";
+const PATHS: &str = "a socket with a path leads to any program of the user's: the session's bus, a container engine, the node";
+const KEPT: &str = "what is there keeps its mode, owner, times and attributes; by descriptor they change only where one may open";
 const OTHERS: &str = "the limits and priorities of the user's other processes, where no namespace hides them; one's own stay";
 const PACKETS: &str =
     "loads rules for packets, a long row of faults for whoever has a network namespace of its own";
@@ -243,6 +249,28 @@ pub(crate) const REFUSED: &[Refusal] = &[
     ("setpriority", &[NoneOf(1, &[0])], Eperm, NoNamespaces, OTHERS),
     ("ioprio_set", &[NoneOf(0, &[1])], Eperm, NoNamespaces, OTHERS),            // IOPRIO_WHO_PROCESS
     ("ioprio_set", &[NoneOf(1, &[0])], Eperm, NoNamespaces, OTHERS),
+    ("sched_setaffinity", &[NoneOf(0, &[0])], Eperm, NoNamespaces, OTHERS),
+    ("sched_setscheduler", &[NoneOf(0, &[0])], Eperm, NoNamespaces, OTHERS),
+    ("sched_setparam", &[NoneOf(0, &[0])], Eperm, NoNamespaces, OTHERS),
+    ("sched_setattr", &[NoneOf(0, &[0])], Eperm, NoNamespaces, OTHERS),
+    // Paths are the host's own there, and Landlock judges only what is opened,
+    // made and removed.
+    ("socket", &[Low(0, UNIX_LOW)], Eafnosupport, NoNamespaces, PATHS),
+    ("socketpair", &[Low(0, UNIX_LOW), Has(1, DATAGRAMS)], Eafnosupport, NoNamespaces, "a pair of datagram sockets can send elsewhere than to each other"),
+    ("chmod", &[], Eperm, NoNamespaces, KEPT),
+    ("fchmodat", &[], Eperm, NoNamespaces, KEPT),
+    ("fchmodat2", &[], Eperm, NoNamespaces, KEPT),
+    ("chown", &[], Eperm, NoNamespaces, KEPT),
+    ("lchown", &[], Eperm, NoNamespaces, KEPT),
+    ("fchownat", &[], Eperm, NoNamespaces, KEPT),
+    ("utime", &[], Eperm, NoNamespaces, KEPT),
+    ("utimes", &[], Eperm, NoNamespaces, KEPT),
+    ("futimesat", &[NoneOf(1, &[0])], Eperm, NoNamespaces, KEPT),              // 0: the open file itself
+    ("utimensat", &[NoneOf(1, &[0])], Eperm, NoNamespaces, KEPT),
+    ("setxattr", &[], Eperm, NoNamespaces, KEPT),
+    ("lsetxattr", &[], Eperm, NoNamespaces, KEPT),
+    ("removexattr", &[], Eperm, NoNamespaces, KEPT),
+    ("lremovexattr", &[], Eperm, NoNamespaces, KEPT),
     ("prctl", &[Low(0, 35)], Eperm, Every, "PR_SET_MM gives a false name and place in /proc; for tools that restore processes"),
     // The kernel, its memory, its clock.
     ("init_module", &[], Eperm, Every, MODULE),

@@ -102,6 +102,7 @@ fn socket_families_are_an_allow_list() {
                 .collect();
             let expected: &[u64] = match kind.beside {
                 Some(For::NoNetwork) => &[1],
+                Some(For::NoNamespaces) => &[2, 10, 16],
                 _ => &[1, 2, 10, 16],
             };
             assert_eq!(passes, expected);

@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use bailey_channel::{Channel, Message};
 use bailey_fence_plan::channel::{FromFence, JoinSpec, SetupError, Stdio, ToFence};
 
-use super::{Made, Outcome, as_ordinary, into_cgroup, last, launcher, runs, spawn, text_of};
+use super::{
+    Made, Outcome, as_ordinary, into_cgroup, last, launcher, open_path, runs, spawn, text_of,
+};
 
 /// What is asked of one launcher.
 pub struct Join {
@@ -91,7 +93,10 @@ impl Join {
             error = Some(text_of(read));
         }
         fds.push(held.pidfd);
-        fds.extend(held.cgroup.map(|cgroup| into_cgroup(&launcher, &cgroup)));
+        if let Some(cgroup) = held.cgroup {
+            into_cgroup(&launcher, &cgroup);
+            fds.push(open_path(&cgroup.join("box")));
+        }
         fds.extend(held.namespaces);
         let given: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         let ask = ToFence::Join(Box::new(held.like));

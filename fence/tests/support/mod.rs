@@ -133,6 +133,8 @@ pub struct Ask {
     pub stdin: Option<OwnedFd>,
     /// Folder of a delegated cgroup, with `launcher` and `box` in it.
     pub cgroup: Option<PathBuf>,
+    /// Whether the launcher waits for the question with a box that is begun.
+    pub ahead: bool,
 }
 
 impl Ask {
@@ -166,6 +168,7 @@ impl Ask {
             input: Vec::new(),
             stdin: None,
             cgroup: None,
+            ahead: true,
         }
     }
 
@@ -179,6 +182,12 @@ impl Ask {
 
     pub fn tier(mut self, tier: Tier) -> Self {
         self.spec.tier = tier;
+        self
+    }
+
+    /// Of a launcher that does not wait first.
+    pub fn at_once(mut self) -> Self {
+        self.ahead = false;
         self
     }
 
@@ -212,10 +221,24 @@ impl Ask {
     }
 
     /// Starts a launcher and tells it what to make.
-    pub fn start(mut self, program: &Path, change: impl FnOnce(&mut Command)) -> Started {
+    pub fn start(self, program: &Path, change: impl FnOnce(&mut Command)) -> Started {
         let mut command = as_ordinary(program);
         change(&mut command);
         let (launcher, mut channel) = spawn(command);
+        if let Some(cgroup) = &self.cgroup {
+            into_cgroup(&launcher, cgroup);
+        }
+        let cgroup = self.cgroup.as_ref();
+        let cgroup = cgroup.map(|cgroup| open_path(&cgroup.join("box")));
+        if self.ahead {
+            let folder: Vec<_> = cgroup.iter().map(AsFd::as_fd).collect();
+            channel.send(&ToFence::Await, &folder).unwrap();
+        }
+        self.ask(launcher, channel)
+    }
+
+    /// Tells a launcher what to make.
+    pub fn ask(mut self, launcher: Child, mut channel: Channel) -> Started {
         let mut fds: Vec<OwnedFd> = Vec::new();
         let mut readers = Vec::new();
         if self.spec.stdio == Stdio::Pipes {
@@ -232,7 +255,7 @@ impl Ask {
             }
         }
         if let Some(cgroup) = &self.cgroup {
-            fds.push(into_cgroup(&launcher, cgroup));
+            fds.push(open_path(&cgroup.join("box")));
         }
         fds.push(open_path(&self.own));
         fds.extend(self.grants.iter().map(|path| open_path(path)));
@@ -258,11 +281,10 @@ impl Ask {
     }
 }
 
-/// Puts a launcher where the node would be, and gives the box's own folder.
-fn into_cgroup(launcher: &Child, delegated: &Path) -> OwnedFd {
+/// Puts a launcher where the node would be.
+fn into_cgroup(launcher: &Child, delegated: &Path) {
     let pid = launcher.id().to_string();
     std::fs::write(delegated.join("launcher/cgroup.procs"), pid).unwrap();
-    open_path(&delegated.join("box"))
 }
 
 /// A program as whom boxes are made for.
@@ -277,7 +299,7 @@ pub fn as_ordinary(program: &Path) -> Command {
 }
 
 /// Starts a launcher with a channel as its input.
-fn spawn(mut command: Command) -> (Child, Channel) {
+pub fn spawn(mut command: Command) -> (Child, Channel) {
     let (ours, theirs) = Channel::pair().unwrap();
     ours.set_read_timeout(Some(PATIENCE)).unwrap();
     command.stdin(OwnedFd::from(theirs)).stdout(Streams::null());
