@@ -256,6 +256,8 @@ pub struct NodeProcess {
     pub pid: u32,
     /// Its program's words; empty for one that has none left.
     pub command: Vec<String>,
+    /// Its name, as /proc/PID/comm has it.
+    pub name: String,
     /// Its namespaces, as the links in /proc name them, such as `net:[4026532]`.
     pub namespaces: Vec<String>,
 }
@@ -386,6 +388,7 @@ fn process(proc: &Path, pid: u32) -> Option<NodeProcess> {
     let words = command
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty());
+    let name = fs::read_to_string(dir.join("comm")).ok()?;
     let namespaces = fs::read_dir(dir.join("ns"))
         .into_iter()
         .flatten()
@@ -398,6 +401,7 @@ fn process(proc: &Path, pid: u32) -> Option<NodeProcess> {
         command: words
             .map(|word| String::from_utf8_lossy(word).into_owned())
             .collect(),
+        name: name.trim_end().to_owned(),
         namespaces: namespaces.collect(),
     })
 }
