@@ -2,7 +2,8 @@
 //!
 //! One connection to the control socket is one question; what belongs to it
 //! (descriptors, signals, a person's answer) travels on the same connection,
-//! and its end ends what it asked for.
+//! and its end ends what it asked for. The node says [`Tell::Hello`] first; the
+//! command line says [`API`] as a frame of its own, then the question.
 
 use bailey_channel::ChannelError;
 use bailey_model::{
@@ -15,7 +16,7 @@ use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow, ReportRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 3;
+pub const API: u32 = 4;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]

@@ -18,8 +18,6 @@ use crate::paths::Paths;
 /// How long a started node may take until its socket answers; it may have to
 /// wait for one that is leaving.
 const START_LIMIT: Duration = Duration::from_secs(15);
-/// How long a question that could not be sent is sent anew.
-const ASK_LIMIT: Duration = Duration::from_secs(3);
 /// How long a node may take to greet.
 const GREET_LIMIT: Duration = Duration::from_secs(10);
 /// A larger log is put aside when the next node starts.
@@ -46,35 +44,26 @@ pub struct Client {
 }
 
 impl Client {
-    /// Meets the user's node, starting one where none runs, and asks it. A
-    /// question that could not be sent whole was heard by nobody and is sent
-    /// anew; one that was sent never is.
+    /// Meets the user's node, starting one where none runs, and asks it. The
+    /// question goes out before the node has greeted. Where no greeting comes, it
+    /// was heard by nobody and is sent anew; after a greeting it never is.
     ///
     /// # Errors
     /// When none runs and none can be started, or it is of another build.
     pub fn ask(paths: &Paths, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<Self, Failure> {
-        let until = Instant::now() + ASK_LIMIT;
-        loop {
-            let mut client = Self::connect_or_start(paths)?;
-            match client.channel.send(ask, fds) {
-                Ok(()) => return Ok(client),
-                Err(ChannelError::Closed) if Instant::now() < until => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// One that is leaving at this moment is waited for: no question was asked
-    /// yet.
-    fn connect_or_start(paths: &Paths) -> Result<Self, Failure> {
         paths
             .create()
             .map_err(|error| Failure::host(error.to_string()))?;
         let until = Instant::now() + START_LIMIT;
         let mut node: Option<Child> = None;
         loop {
-            if let Some(client) = Self::connect(paths)? {
-                return Ok(client);
+            // One that is leaving at this moment is waited for.
+            if let Some(stream) = reach(paths)? {
+                match Self::greet(stream, ask, fds) {
+                    Ok(client) => return Ok(client),
+                    Err(Greeting::Left) => {}
+                    Err(Greeting::Failed(failure)) => return Err(failure),
+                }
             }
             let ended = match &mut node {
                 Some(node) => node
@@ -98,19 +87,7 @@ impl Client {
         }
     }
 
-    /// `None` where no node answers: none is there, or it leaves just now.
-    fn connect(paths: &Paths) -> Result<Option<Self>, Failure> {
-        let Some(stream) = reach(paths)? else {
-            return Ok(None);
-        };
-        match Self::greet(stream) {
-            Ok(client) => Ok(Some(client)),
-            Err(Greeting::Left) => Ok(None),
-            Err(Greeting::Failed(failure)) => Err(failure),
-        }
-    }
-
-    fn greet(stream: UnixStream) -> Result<Self, Greeting> {
+    fn greet(stream: UnixStream, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<Self, Greeting> {
         let internal =
             |error| Greeting::Failed(Failure::internal(format!("control socket: {error}")));
         let copy = stream.try_clone().map_err(internal)?;
@@ -121,6 +98,13 @@ impl Client {
             channel: Channel::new(stream),
             stream: copy,
         };
+        // A node of another version reads only the first, and says which it is. If
+        // neither can be sent, it has left, or says why it does not read.
+        let sent = client.channel.send(&API, &[]);
+        let sent = sent.and_then(|()| client.channel.send(ask, fds));
+        if let Err(error @ (ChannelError::TooLarge(_) | ChannelError::Payload(_))) = sent {
+            return Err(Greeting::Failed(error.into()));
+        }
         let hello = client.channel.receive::<Tell>();
         client.stream.set_read_timeout(None).map_err(internal)?;
         match hello.map(|message| message.value) {

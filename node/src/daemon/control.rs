@@ -96,6 +96,11 @@ async fn serve(conn: ConnId, stream: UnixStream, events: &mpsc::Sender<NodeEvent
     if channel.send(&hello, Vec::new()).await.is_err() {
         return;
     }
+    // One of another version has heard so by now.
+    match channel.receive::<u32>().await {
+        Ok(first) if first.value == API => {}
+        _ => return,
+    }
     if events
         .send(NodeEvent::Connected { conn, answers })
         .await
@@ -126,5 +131,47 @@ async fn serve(conn: ConnId, stream: UnixStream, events: &mpsc::Sender<NodeEvent
         if result.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Ask;
+
+    /// What the loop hears of a command line that says it is of `api`.
+    async fn heard(api: u32) -> Vec<NodeEvent> {
+        let (own, theirs) = UnixStream::pair().unwrap();
+        let (events, mut incoming) = mpsc::channel(8);
+        let serving = tokio::spawn(async move { serve(ConnId(1), theirs, &events).await });
+        let mut client = AsyncChannel::from_tokio(own);
+        // Before the greeting, as a command line does.
+        client.send(&api, Vec::new()).await.unwrap();
+        client.send(&Ask::Ps, Vec::new()).await.unwrap();
+        let hello = client.receive::<Tell>().await.unwrap().value;
+        assert!(matches!(hello, Tell::Hello { api: API, .. }));
+        let mut heard = Vec::new();
+        while let Ok(event) =
+            tokio::time::timeout(std::time::Duration::from_millis(200), incoming.recv()).await
+        {
+            let Some(event) = event else { break };
+            heard.push(event);
+        }
+        drop(client);
+        serving.await.unwrap();
+        heard
+    }
+
+    #[tokio::test]
+    async fn a_command_line_of_another_version_hears_which_this_is_and_nobody_hears_it() {
+        assert!(heard(API + 1).await.is_empty());
+        let asked = heard(API).await;
+        assert!(matches!(
+            asked.as_slice(),
+            [
+                NodeEvent::Connected { .. },
+                NodeEvent::Asked { ask: Ask::Ps, .. }
+            ]
+        ));
     }
 }

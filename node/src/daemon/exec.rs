@@ -102,7 +102,7 @@ impl Node {
         let same = |run: &Run| run.incarnation == state.incarnation;
         match self.runs.iter().find(|(_, run)| same(run)) {
             Some((id, run)) if run.phase == Phase::Running => Ok((*id, name)),
-            Some((_, run)) if matches!(run.phase, Phase::Entering | Phase::Making) => {
+            Some((_, run)) if run.phase == Phase::Making => {
                 Err(Failure::host(format!("{name} is still starting")))
             }
             _ => {

@@ -26,6 +26,8 @@ const BOX: &str = "box-";
 const CPU_PERIOD: u64 = 100_000;
 /// How long the groups that a killed node left may take to be empty.
 const SWEEP_LIMIT: Duration = Duration::from_secs(2);
+/// How long the group of one box may take to be empty.
+const DROP_LIMIT: Duration = Duration::from_millis(50);
 /// Between two looks at them.
 const SWEEP_STEP: Duration = Duration::from_millis(5);
 
@@ -75,28 +77,34 @@ impl Cgroups {
         }
     }
 
-    /// Makes the group of a box; `None` where there is no place for one.
+    /// Makes the group of a box, without limits; `None` where there is no place
+    /// for one. `name` is its own among all of them.
     ///
     /// # Errors
     /// When there is a place and the group cannot be made.
-    pub(super) fn make(
-        &self,
-        incarnation: Incarnation,
-        limits: &Limits,
-    ) -> io::Result<Option<BoxCgroup>> {
-        let Self::Below { folder, cpu } = self else {
+    pub(super) fn make(&self, name: [u8; 16]) -> io::Result<Option<BoxCgroup>> {
+        let Self::Below { folder, .. } = self else {
             return Ok(None);
         };
-        let folder = folder.join(format!("{BOX}{incarnation}"));
         let made = BoxCgroup {
-            folder,
-            limits: *limits,
+            folder: folder.join(format!("{BOX}{}", Incarnation(name))),
+            limits: Limits::default(),
         };
-        // Dropped on a fault, it takes away what was made of it.
-        for op in box_ops(&made.folder, limits, *cpu) {
+        run(&Op::Make(made.folder.clone()))?;
+        Ok(Some(made))
+    }
+
+    /// Sets what the group of a box may use up.
+    ///
+    /// # Errors
+    /// When a limit cannot be set; the group is gone then.
+    pub(super) fn limit(&self, mut group: BoxCgroup, limits: &Limits) -> io::Result<BoxCgroup> {
+        let cpu = matches!(self, Self::Below { cpu: true, .. });
+        group.limits = *limits;
+        for op in limit_ops(&group.folder, limits, cpu) {
             run(&op)?;
         }
-        Ok(Some(made))
+        Ok(group)
     }
 
     /// What of the limits nothing holds, for the person.
@@ -148,12 +156,18 @@ impl BoxCgroup {
 impl Drop for BoxCgroup {
     fn drop(&mut self) {
         self.kill();
-        // What is not empty yet goes with the next start of the node.
-        match fs::remove_dir(&self.folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                log!("{}: {error}", self.folder.display());
+        // That of a box which was begun and not asked for may not be empty yet.
+        let until = Instant::now() + DROP_LIMIT;
+        loop {
+            match fs::remove_dir(&self.folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                Err(error) if Instant::now() > until => {
+                    // What is left goes with the next start of the node.
+                    return log!("{}: {error}", self.folder.display());
+                }
+                Err(_) => std::thread::sleep(SWEEP_STEP),
+                Ok(()) => return,
             }
-            _ => {}
         }
     }
 }
@@ -234,9 +248,9 @@ fn node_ops(
     Ok((ops, has("cpu")))
 }
 
-/// A box's group with its limits.
-fn box_ops(folder: &Path, limits: &Limits, cpu: bool) -> Vec<Op> {
-    let mut ops = vec![Op::Make(folder.to_owned())];
+/// The limits of a box's group.
+fn limit_ops(folder: &Path, limits: &Limits, cpu: bool) -> Vec<Op> {
+    let mut ops = Vec::new();
     let mut write = |name: &str, text: String| ops.push(Op::Write(folder.join(name), text));
     if let Some(bytes) = limits.memory {
         write("memory.max", bytes.to_string());
@@ -421,12 +435,11 @@ mod tests {
     }
 
     #[test]
-    fn a_box_gets_its_limits_and_one_without_gets_a_group_all_the_same() {
+    fn a_box_gets_its_limits_and_one_without_gets_none() {
         let folder = Path::new("/cg/box-1");
         assert_eq!(
-            box_ops(folder, &ALL, true),
+            limit_ops(folder, &ALL, true),
             [
-                Op::Make(folder.into()),
                 write("/cg/box-1/memory.max", "33554432"),
                 write("/cg/box-1/memory.oom.group", "1"),
                 write("/cg/box-1/pids.max", "64"),
@@ -434,12 +447,9 @@ mod tests {
                 Op::WriteIfThere("/cg/box-1/memory.swap.max".into(), "0".to_owned()),
             ]
         );
-        assert_eq!(
-            box_ops(folder, &Limits::default(), true),
-            [Op::Make(folder.into())]
-        );
-        let files = box_ops(folder, &ALL, false);
-        assert!(!files.iter().any(|op| format!("{op:?}").contains("cpu")));
+        assert_eq!(limit_ops(folder, &Limits::default(), true), []);
+        let without = limit_ops(folder, &ALL, false);
+        assert!(!without.iter().any(|op| format!("{op:?}").contains("cpu")));
     }
 
     #[test]
@@ -473,8 +483,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_written_as_planned_and_read_at_the_end() {
-        let incarnation = Incarnation([7; 16]);
-        let group = format!("{BOX}{incarnation}");
+        let group = format!("{BOX}{}", Incarnation([7; 16]));
         let inside = |file: &str| format!("{group}/{file}");
         let files = [
             "memory.max",
@@ -490,7 +499,8 @@ mod tests {
             folder: root.clone(),
             cpu: true,
         };
-        let made = cgroups.make(incarnation, &ALL).unwrap().unwrap();
+        let made = cgroups.make([7; 16]).unwrap().unwrap();
+        let made = cgroups.limit(made, &ALL).unwrap();
         let read = |name: &str| fs::read_to_string(root.join(&group).join(name)).unwrap();
         assert_eq!(
             (read("pids.max"), read("cgroup.kill")),
@@ -512,7 +522,8 @@ mod tests {
             folder: root.clone(),
             cpu: true,
         };
-        let error = cgroups.make(Incarnation([1; 16]), &ALL).unwrap_err();
+        let made = cgroups.make([1; 16]).unwrap().unwrap();
+        let error = cgroups.limit(made, &ALL).unwrap_err();
         assert!(error.to_string().contains("memory.max"), "{error}");
         // And what was made of its group is gone.
         assert_eq!(fs::read_dir(&root).unwrap().count(), 1);

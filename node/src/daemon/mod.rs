@@ -76,6 +76,8 @@ struct Node {
     fold: Fold,
     rules: Rules,
     runs: BTreeMap<RunId, Run>,
+    /// Incarnations that are over and told of, until they are cleared up.
+    over: Vec<Run>,
     /// Further commands in boxes, by their launchers.
     execs: BTreeMap<FenceId, exec::Exec>,
     launchers: launchers::Launchers,
@@ -117,6 +119,7 @@ impl Node {
             fold: Fold::default(),
             rules: Rules::default(),
             runs: BTreeMap::new(),
+            over: Vec::new(),
             execs: BTreeMap::new(),
             launchers: launchers::Launchers::default(),
             cgroups: limits::Cgroups::none(),

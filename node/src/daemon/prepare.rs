@@ -32,6 +32,7 @@ const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sb
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(super) run: Run,
+    pub(super) prepared: Prepared,
     /// The command as it is entered.
     pub(super) command: Vec<String>,
     /// Lines for the person.
@@ -95,10 +96,11 @@ pub(super) fn prepare(
         writable,
         detached,
         client: conn,
-        prepared,
+        spec: &prepared.spec,
     });
     Ok(Begun {
         run,
+        prepared,
         command,
         notes,
         outputs,

@@ -205,7 +205,7 @@ impl Node {
             return;
         };
         match (run.phase, u8::try_from(signal)) {
-            (Phase::Entering | Phase::Making, Ok(number)) if ends => self.interrupt(id, number),
+            (Phase::Making, Ok(number)) if ends => self.interrupt(id, number),
             _ => {
                 if let Some(fence) = &run.fence {
                     fence.send(ToFence::Signal(signal), vec![]);

@@ -2,8 +2,7 @@
 //!
 //! | phase | what is waited for | leaves by |
 //! |---|---|---|
-//! | `Entering` | the entry that it starts, in the journal | its commit → `Making` |
-//! | `Making` | the launcher's box and TUN, then the gate | both ready: *Go* → `Running` |
+//! | `Making` | the entry that it starts, in the journal; the launcher's box and TUN, then the gate | all there and judged: *Go* → `Running` |
 //! | `Running` | the command | its end, a stop, the client's end → `Ending` |
 //! | `Ending` | the launcher's last word and the gate's | both, or their limit → `Closing` |
 //! | `Closing` | the entry that it ended, in the journal | its commit: the run is forgotten |
@@ -42,7 +41,6 @@ const MAX_REFUSALS: usize = 64;
 /// Where an incarnation is in its life; the table above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    Entering,
     Making,
     Running,
     Ending,
@@ -58,7 +56,7 @@ pub(crate) enum Waiting {
     Request(RequestId, bailey_model::DeviceId),
 }
 
-/// What a launcher needs, until the entry stands.
+/// What a launcher needs.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) spec: BoxSpec,
@@ -100,7 +98,6 @@ pub(crate) struct Run {
     /// Holds its limits, where there is a place for it.
     pub(crate) cgroup: Option<BoxCgroup>,
     pub(crate) limits_met: Vec<String>,
-    pub(crate) prepared: Option<Prepared>,
     pub(crate) fence: Option<Program<ToFence>>,
     pub(crate) gate: Option<Program<ToGate>>,
     /// A pidfd of its pid 1.
@@ -116,6 +113,8 @@ pub(crate) struct Run {
     pub(crate) notes: Vec<String>,
     /// What was measured of it, until it is judged.
     pub(crate) boundary: Boundary,
+    /// The entry that it starts stands.
+    pub(crate) entered: bool,
     pub(crate) made: bool,
     pub(crate) gate_ready: bool,
     /// The launcher's last word.
@@ -142,7 +141,7 @@ pub(crate) struct Run {
 
 /// What an incarnation is begun with.
 #[derive(Debug)]
-pub(crate) struct NewRun {
+pub(crate) struct NewRun<'a> {
     pub(crate) box_id: BoxId,
     pub(crate) incarnation: Incarnation,
     pub(crate) name: String,
@@ -152,7 +151,7 @@ pub(crate) struct NewRun {
     pub(crate) writable: Vec<Writable>,
     pub(crate) detached: bool,
     pub(crate) client: ConnId,
-    pub(crate) prepared: Prepared,
+    pub(crate) spec: &'a BoxSpec,
 }
 
 /// What makes two refusals the same to a person.
@@ -160,12 +159,12 @@ type RefusalKey = (Proto, Option<Host>, Option<std::net::SocketAddr>, Refusal);
 
 impl Run {
     /// A new incarnation, before its entry is written.
-    pub(crate) fn new(made: NewRun) -> Self {
-        let spec = &made.prepared.spec;
+    pub(crate) fn new(made: NewRun<'_>) -> Self {
+        let spec = made.spec;
         let (tier, class, limits) = (spec.tier, spec.class, spec.limits);
         let gated = tier == Tier::Gated;
         Self {
-            phase: Phase::Entering,
+            phase: Phase::Making,
             box_id: made.box_id,
             incarnation: made.incarnation,
             name: made.name,
@@ -184,7 +183,6 @@ impl Run {
             cgroup: None,
             limits_met: Vec::new(),
             screen: spec.display.map(Screen::new),
-            prepared: Some(made.prepared),
             fence: None,
             gate: None,
             pid1: None,
@@ -193,6 +191,7 @@ impl Run {
             pty: None,
             notes: Vec::new(),
             boundary: Boundary::default(),
+            entered: false,
             made: false,
             // Where there is no gate, none is waited for.
             gate_ready: !gated,

@@ -49,6 +49,7 @@ impl Node {
         let running = |name: &str| self.runs.values().any(|run| run.name == name);
         let Begun {
             mut run,
+            prepared,
             command,
             mut notes,
             outputs,
@@ -70,10 +71,9 @@ impl Node {
         run.notes = notes;
         let doc = DocId::Box(run.box_id);
         // What a person granted is on the disk before anything uses it.
-        let granted = |prepared: &Prepared| !prepared.spec.grants.is_empty();
-        let urgency = match run.prepared.as_ref().is_some_and(granted) {
-            true => Urgency::Urgent,
-            false => Urgency::Prompt,
+        let urgency = match prepared.spec.grants.is_empty() {
+            true => Urgency::Prompt,
+            false => Urgency::Urgent,
         };
         self.runs.insert(id, run);
         self.append(
@@ -83,33 +83,33 @@ impl Node {
             Tag::Listed(id),
         );
         self.append(doc, Event::BoxStarted(started), urgency, Tag::Started(id));
+        self.make(id, prepared);
         Ok(())
     }
 
-    /// Its first entry stands: make the box.
+    /// Its first entry stands.
     pub(super) fn on_started(&mut self, id: RunId) {
-        let Some(run) = self.runs.get_mut(&id) else {
-            return;
-        };
-        let Some(prepared) = run.prepared.take() else {
-            return;
-        };
-        if run.phase != Phase::Entering {
-            return;
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.entered = true;
         }
-        run.phase = Phase::Making;
-        let made = self
-            .cgroups
-            .make(run.incarnation, &run.limits)
-            .and_then(|cgroup| {
-                let folder = cgroup.as_ref().map(BoxCgroup::open).transpose()?;
-                Ok((cgroup, folder))
-            });
+        self.go_if_ready(id);
+    }
+
+    /// Makes the box while its first entry is written: nothing runs in it before
+    /// that stands.
+    fn make(&mut self, id: RunId, prepared: Prepared) {
+        let Prepared { mut spec, fds } = prepared;
+        let made = self.cgroup_of(&spec.limits).and_then(|cgroup| {
+            let folder = cgroup.as_ref().map(BoxCgroup::open).transpose()?;
+            Ok((cgroup, folder))
+        });
         let (cgroup, folder) = match made {
             Ok(made) => made,
             Err(error) => return self.fail(id, format!("limits: {error}")),
         };
-        let Prepared { mut spec, fds } = prepared;
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         spec.cgroup = cgroup.is_some();
         run.boundary = Boundary::of(&spec);
         run.cgroup = cgroup;
@@ -309,7 +309,8 @@ impl Node {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        if !(run.made && run.gate_ready && run.phase == Phase::Making) {
+        let ready = run.entered && run.made && run.gate_ready;
+        if !(ready && run.phase == Phase::Making) {
             return;
         }
         run.phase = Phase::Running;
@@ -364,8 +365,7 @@ impl Node {
     /// failed, and what launcher and gate have not said by theirs, the node
     /// counts itself.
     pub(super) fn end_overdue(&mut self, now: Instant) {
-        let starting = |run: &Run| matches!(run.phase, Phase::Entering | Phase::Making);
-        let stuck = |run: &Run| starting(run) && now > run.begun + MAKE_LIMIT;
+        let stuck = |run: &Run| run.phase == Phase::Making && now > run.begun + MAKE_LIMIT;
         let overdue = |run: &Run| {
             let since = run.ending_since.filter(|_| run.phase == Phase::Ending);
             since.is_some_and(|since| now > since + END_LIMIT)
@@ -476,10 +476,17 @@ impl Node {
         if let Some(conn) = run.client {
             self.tell(conn, Tell::Ended(run.ended()));
         }
-        // Nobody waits for the rest.
-        if run.unnamed {
-            let running: Vec<&str> = self.runs.values().map(|run| run.name.as_str()).collect();
-            prepare::remove_own_folder(&self.paths, &run.name, &running);
+        self.over.push(run);
+    }
+
+    /// What is left to do for boxes that are over, which nobody waits for: the
+    /// kernel takes down what this process was the last to hold of them.
+    pub(super) fn clear_up(&mut self) {
+        for run in std::mem::take(&mut self.over) {
+            if run.unnamed {
+                let running: Vec<&str> = self.runs.values().map(|run| run.name.as_str()).collect();
+                prepare::remove_own_folder(&self.paths, &run.name, &running);
+            }
         }
         self.keep_spare(Instant::now());
     }

@@ -43,8 +43,7 @@ pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
     let cgroups = Cgroups::find();
     log!("limits: {cgroups}");
     let name = device_name(&paths, said_name)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(8)
         .enable_all()
         .build()
@@ -126,12 +125,16 @@ async fn serve(
                 Some(event) => node.on_event(event),
                 None => return Err(Failure::internal("every sender of events is gone")),
             },
+            // After the tasks of this thread have had their turn: whoever waits
+            // for an answer has it.
+            () = tokio::task::yield_now(), if !node.over.is_empty() => node.clear_up(),
         }
         if node.leaving {
             // Whoever comes now is the next node's to serve.
             accepting.abort();
         }
-        if node.leaving && node.runs.is_empty() && node.in_flight == 0 {
+        let done = node.runs.is_empty() && node.over.is_empty() && node.in_flight == 0;
+        if node.leaving && done {
             break;
         }
     }
