@@ -339,7 +339,7 @@ fn reported(world: &TestWorld) {
         .flat_map(|axis| axis["facts"].as_array().unwrap());
     let said: Vec<&Value> = facts.filter(|fact| fact["held"].is_null()).collect();
     let of = |what: &str| said.iter().filter(|fact| fact["what"] == what).count();
-    assert_eq!((of("gpu"), of("class browser")), (1, 2), "{report:#}");
+    assert_eq!((of("gpu"), of("class browser")), (1, 5), "{report:#}");
     let gpu = said.iter().find(|fact| fact["what"] == "gpu").unwrap();
     assert_eq!(gpu["got"], "software: no render node");
 }

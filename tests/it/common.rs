@@ -128,10 +128,26 @@ pub(crate) fn hears_of(world: &TestWorld, node: &str, name: &str) {
     assert!(heard, "{node} does not hear of {name}");
 }
 
+/// Processes of launchers, those of boxes that nobody has asked for left out.
+pub(crate) fn launchers(world: &TestWorld, node: &str) -> Vec<u32> {
+    let processes = world.node(node).unwrap().processes().unwrap();
+    let first = |process: &bailey_world::NodeProcess| {
+        let word = process.command.first();
+        word.is_some_and(|word| word.rsplit('/').next() == Some("bailey-fence"))
+    };
+    let asked = processes
+        .into_iter()
+        .filter(|process| first(process) && process.name != "bailey-begun");
+    asked.map(|process| process.pid).collect()
+}
+
 /// Whether anything of a box is left in a node: its programs, its namespaces.
 pub(crate) fn is_clean(world: &TestWorld, node: &str) -> bool {
     let node = world.node(node).unwrap();
     let processes = node.processes().unwrap();
+    // Nobody has asked for it yet.
+    let begun = |process: &bailey_world::NodeProcess| process.name == "bailey-begun";
+    let (waiting, processes): (Vec<_>, Vec<_>) = processes.into_iter().partition(begun);
     let named = |process: &bailey_world::NodeProcess, name: &str| {
         process
             .command
@@ -147,8 +163,9 @@ pub(crate) fn is_clean(world: &TestWorld, node: &str) -> bool {
     let nodes = processes.iter().filter(|process| {
         named(process, "bailey") && process.command.get(1).is_some_and(|word| word == "node")
     });
-    // A node keeps one launcher that waits for the next box.
-    let launchers = count("bailey-fence") > nodes.count();
+    // A node keeps one launcher that waits for the next box, with one begun.
+    let nodes = nodes.count();
+    let launchers = count("bailey-fence") > nodes || waiting.len() > nodes;
     let left = launchers || count("bailey-gate") > 0 || count("sleep") > 0;
     let namespaces: std::collections::BTreeSet<_> = processes
         .iter()

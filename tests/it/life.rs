@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::common::{
-    LIMIT, attached, boxed, daemon, flows, hears_of, is_clean, on_terminal, pair, stop,
+    LIMIT, attached, boxed, daemon, flows, hears_of, is_clean, launchers, on_terminal, pair, stop,
 };
 
 /// Boxes at once on one node.
@@ -619,7 +619,7 @@ fn fifty_boxes_at_once_disturb_no_other() {
 fn a_launcher_waits_for_the_next_box_and_is_replaced_when_it_ends() {
     let world = TestWorld::new(1);
     let _daemon = daemon(&world, "n1");
-    let waiting = || world.pids("n1", "bailey-fence");
+    let waiting = || launchers(&world, "n1");
     assert!(wait_until(LIMIT, || waiting().len() == 1), "none waits");
     let spare = waiting();
     let running = attached(&world, "n1", &["-q"], "sleep 600");

@@ -247,11 +247,19 @@ fn ends_as_it_must(ops: &[SetupOp], spec: &BoxSpec) {
     );
     assert_eq!(*enter, SetupOp::Enter);
     assert!(matches!(folder, SetupOp::WorkingFolder { at } if *at == spec.cwd));
-    let private = ops.iter().position(|op| *op == SetupOp::PrivateMounts);
-    let mounts = ops.iter().position(|op| matches!(op, SetupOp::Root));
+    let at = |wanted: SetupOp| ops.iter().position(|op| *op == wanted);
+    let (slave, root) = (at(SetupOp::SlaveMounts), at(SetupOp::Root));
     assert!(
-        private.is_some() && private < mounts,
+        slave.is_some() && slave < root,
         "the host hears of the first mounts"
+    );
+    let own = ops
+        .iter()
+        .position(|op| matches!(op, SetupOp::OwnFolder { .. }));
+    let private = at(SetupOp::PrivateMounts);
+    assert!(
+        private.is_some() && private < own,
+        "what the host mounts later appears in what is granted"
     );
 }
 
@@ -339,7 +347,7 @@ mod tests {
                 at: b"/c".to_vec(),
             },
             SetupOp::Image {
-                at: "/home",
+                at: "/home".to_owned(),
                 read_only: true,
             },
         ];

@@ -13,6 +13,10 @@ const CHUNK: usize = 256 << 10;
 /// Longest a connection may take to open, or to say something.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Before each command: what the last one left to the kernel, and to a node, is
+/// done then. A person waits for one start, not for a hundred.
+const SETTLE: Duration = Duration::from_millis(50);
+
 /// Between two looks at the clock of a stream that does not move.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -212,6 +216,7 @@ fn interleave(rounds: &str, commands: &str) -> io::Result<String> {
     // One round more: the first warms up and is not counted.
     for round in 0..=rounds {
         for (name, words) in &commands {
+            thread::sleep(SETTLE);
             match once(words) {
                 Ok(_) if round == 0 => {}
                 Ok(millis) => took.entry(name).or_default().push(millis),
