@@ -42,6 +42,10 @@ const QUIET: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 /// That of the network.
 const KIND: LinkNameSpaceType = LinkNameSpaceType::Network;
 /// How long a child may take to begin a box.
@@ -98,19 +102,23 @@ impl Ahead {
                 Ok(_) => {}
             }
             let [node, mounts] = polled.map(|polled| !polled.revents().is_empty());
-            if node {
-                return Ok(());
-            }
+            // The kernel tells of a change once.
             if mounts {
                 self.begun = None;
                 quiet = Some(QUIET);
             }
+            if node {
+                return Ok(());
+            }
         }
     }
 
-    /// What was begun, if anything.
+    /// What was begun, if the host's mounts are still those that it knows: they
+    /// may have changed just before the order came.
     pub(crate) fn into_begun(self) -> Option<Begun> {
-        self.begun
+        let mut polled = [PollFd::new(self.mounts.as_ref()?, PollFlags::PRI)];
+        let unchanged = matches!(poll(&mut polled, Some(&AT_ONCE)), Ok(0));
+        self.begun.filter(|_| unchanged)
     }
 
     /// A box that cannot be begun now is made when it is asked for, and then

@@ -300,6 +300,7 @@ fn keep(
         }
         // By another way, or a second time, it is made from its beginning.
         let ahead = begun.take().filter(|_| way.method == Method::Namespaces);
+        let was_begun = ahead.is_some();
         let (back, made) = make((way.method, choice.lend), init, landlock, ahead);
         let error = match made {
             Ok(made) => {
@@ -322,6 +323,10 @@ fn keep(
                 error
             }
         };
+        // What fails once more without what was begun before is the machine's.
+        if was_begun {
+            continue;
+        }
         if let Err(error) = choice.failed(way, error) {
             return Ok(node.send(&FromFence::Failed(error), &[])?);
         }

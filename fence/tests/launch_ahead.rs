@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use bailey_channel::Channel;
-use bailey_fence_plan::channel::{Layer, ToFence};
+use bailey_fence_plan::channel::{Grant, Layer, ToFence};
 use bailey_model::{ChildExit, Tier};
 use rustix::process::{Pid, Signal, kill_process};
 use support::cgroup::Delegated;
@@ -241,6 +241,50 @@ fn a_change_of_the_hosts_mounts_ends_what_holds_copies_of_them() {
     let made = Ask::new(&["true"]).ask(waits, channel).made().unwrap();
     assert_eq!(u32::try_from(made.pid).unwrap(), next);
     assert_eq!(made.go().end().end, ChildExit::Code(0));
+}
+
+#[test]
+fn a_grant_on_a_mount_that_came_just_before_the_question_is_seen() {
+    let place = folder("place");
+    let shown = place.to_str().unwrap().to_owned();
+    let Some((waits, channel)) = apart("true") else {
+        return;
+    };
+    let (pid, child) = (waits.id(), begun(waits.id()));
+    let pause = |signal| {
+        let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    };
+    let mounts = format!("--mount=/proc/{pid}/ns/mnt");
+    let within = |words: &[&str]| {
+        let mut command = Command::new("/usr/bin/nsenter");
+        command.arg(&mounts).args(words);
+        assert!(command.status().unwrap().success(), "{words:?}");
+    };
+    // Both lie before it when it goes on.
+    pause(Signal::STOP);
+    within(&["mount", "-t", "tmpfs", "medium", &shown]);
+    within(&[
+        "sh",
+        "-c",
+        &format!("echo new > {shown}/file; chmod 644 {shown}/file"),
+    ]);
+    let held = format!("/proc/{pid}/root{shown}/file");
+    let mut ask = Ask::new(&["cat", &format!("{shown}/file")]);
+    ask.spec.grants.push(Grant {
+        at: format!("{shown}/file").into(),
+        read_only: true,
+    });
+    ask.grants.push(held.into());
+    let resumed = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        kill_process(pid, Signal::CONT).unwrap();
+    });
+    let made = ask.ask(waits, channel).made().unwrap();
+    resumed.join().unwrap();
+    assert_ne!(u32::try_from(made.pid).unwrap(), child);
+    assert_eq!(made.go().end().ok(), "new\n");
 }
 
 #[test]
