@@ -43,6 +43,8 @@ pub(crate) struct OwnDoc {
     pub(crate) content: Option<Segment>,
     /// Its key, once there is an epoch.
     pub(crate) key: Option<SegmentKey>,
+    /// The entry after which nothing more is expected for a while.
+    pub(crate) rests_after: Option<u64>,
     /// What waits to be sealed.
     pub(crate) batch: VecDeque<Unsealed>,
     bytes: usize,
@@ -58,6 +60,7 @@ impl OwnDoc {
             segment_since: None,
             content: None,
             key: None,
+            rests_after: None,
             batch: VecDeque::new(),
             bytes: 0,
         }

@@ -120,8 +120,14 @@ impl Store {
             };
             match self.build_batch(doc, &batch, carries, now) {
                 Ok(built) => {
+                    let last = last.no;
                     self.unsealed = self.unsealed.saturating_sub(batch.len());
                     self.unsaved.push(built);
+                    if let Some(own) = self.docs.get_mut(&doc)
+                        && own.rests_after.take_if(|no| *no == last).is_some()
+                    {
+                        own.close_segment();
+                    }
                 }
                 Err(error) => {
                     if let Some(own) = self.docs.get_mut(&doc) {

@@ -257,6 +257,9 @@ impl Store {
         let key = self.segment_key(doc, now)?;
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
         let no = own.next_no;
+        // A box that is over: what its segment takes of memory is given back.
+        let rests = matches!((doc, &event), (DocId::Box(_), Event::BoxEnded(_)));
+        own.rests_after = rests.then_some(no);
         let packed = schema::pack(&Entry { no, ts: now, event })?;
         let nonce = random(self.entropy.as_mut()).map_err(BuildError::from)?;
         let sealed = seal_row(&key, no, &packed, nonce).ok_or(AppendError::Backlog)?;

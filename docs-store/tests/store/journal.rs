@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use bailey_docs_store::{AppendError, DocId, OpenError, OsEntropy, Reader, Store, Urgency};
-use bailey_model::{BoxId, Timestamp};
+use bailey_model::{BoxEnd, BoxEnded, BoxId, Event, Incarnation, Timestamp};
 
 #[test]
 fn entries_read_back_unsealed_sealed_and_after_a_restart() {
@@ -144,6 +144,45 @@ fn a_batch_is_due_by_size_by_quiet_by_age_and_by_urgency() {
         .collect();
     assert_eq!(docs, [DocId::Notices, BOX]);
     assert_eq!(store.seal_due(at(10_250)), None);
+}
+
+#[test]
+fn the_segment_of_a_box_closes_with_it_and_the_next_run_begins_another() {
+    let (dir, mut store) = laptop();
+    let ended = || {
+        Event::BoxEnded(BoxEnded {
+            box_id: BoxId([7; 16]),
+            incarnation: Incarnation([1; 16]),
+            end: BoxEnd::NodeLost,
+            processes_ended: None,
+            processes_left: None,
+            flows_reset: None,
+        })
+    };
+    for run in 0..3 {
+        write(&mut store, BOX, &["a", "b"], at(run));
+        store
+            .append(BOX, ended(), at(run), Urgency::Normal)
+            .unwrap();
+        store.commit(false).unwrap();
+        store.seal_all(at(run)).unwrap();
+    }
+    let heads = store.heads();
+    let chain = heads
+        .iter()
+        .find(|head| head.chain.doc == BOX)
+        .unwrap()
+        .chain;
+    let segments: Vec<u32> = store
+        .range(&chain, 1, usize::MAX, usize::MAX)
+        .unwrap()
+        .iter()
+        .map(|bytes| bailey_envelope::peek(bytes).unwrap().fields.segment)
+        .collect();
+    assert_eq!(segments, [1, 2, 3]);
+    let entries = read(&dir, 1, BOX);
+    let numbers: Vec<u64> = entries.iter().map(|(_, entry)| entry.no).collect();
+    assert_eq!(numbers, (1..=9).collect::<Vec<_>>());
 }
 
 #[test]
