@@ -404,16 +404,10 @@ fn guards(index: usize, at: &[u8], fact: &GrantFacts) -> Result<Vec<SetupOp>, Pl
             },
         });
     }
-    // A repository always has its config; one without a folder for hooks could
-    // be given one from inside.
+    // Where git's own folder is granted by name: it always has its config, and
+    // one without a folder for hooks could be given one from inside.
     let has = |name: &str| fact.guarded.iter().any(|(below, ..)| *below == name);
-    let inside = fact
-        .guarded
-        .iter()
-        .any(|(name, _, kind)| *name == ".git" && *kind == EntryKind::Dir);
-    let needed: &[&str] = if inside {
-        &[".git/hooks", ".git/config"]
-    } else if at.ends_with(b"/.git") && fact.kind == EntryKind::Dir {
+    let needed: &[&str] = if at.ends_with(b"/.git") && fact.kind == EntryKind::Dir {
         &["hooks", "config"]
     } else {
         &[]

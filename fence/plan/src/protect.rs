@@ -48,9 +48,14 @@ const GUARDED: &[(&str, Guard)] = &[
     (".config/environment.d", Guard::Cover),
     (".config/fish", Guard::Cover),
     (".config/plasma-workspace", Guard::Cover),
+    (".local", Guard::Pin),
+    (".local/share", Guard::Pin),
     (".local/share/systemd", Guard::Cover),
-    // git runs what these say on the next commit, checkout or status.
-    (".git", Guard::Pin),
+    // git runs what these say on the next commit, checkout or status. It finds
+    // them by further files in the folder, one of which (`commondir`) is not
+    // there as a rule, so that it could be made: hence the whole folder.
+    (".gitconfig", Guard::Cover),
+    (".git", Guard::CoverUnlessNamed),
     (".git/hooks", Guard::CoverUnlessNamed),
     (".git/config", Guard::CoverUnlessNamed),
     (".git/config.worktree", Guard::CoverUnlessNamed),

@@ -48,7 +48,11 @@ pub(super) fn check(
                     show::bytes(&engine)
                 )));
             }
-            notes.extend(found.lines(&grant.path));
+            let git = [grant.path.as_slice(), b"/.git"].concat();
+            let named = grants
+                .iter()
+                .any(|other| !other.read_only && other.path == git);
+            notes.extend(found.lines(&grant.path, named));
         }
     }
     Ok(notes)
@@ -76,14 +80,40 @@ struct Found {
     doors: Vec<Vec<u8>>,
     /// A container engine's socket.
     engine: Option<Vec<u8>>,
+    /// Whether it is a repository of git's.
+    git: bool,
+    /// Repositories below it, by name.
+    repositories: Vec<Vec<u8>>,
     seen: usize,
     cut: bool,
 }
 
 impl Found {
-    fn lines(&self, path: &[u8]) -> Vec<String> {
+    /// `named` is whether git's own folder in it is granted too.
+    fn lines(&self, path: &[u8], named: bool) -> Vec<String> {
+        let own = path.ends_with(b"/.git");
         let path = show::bytes(path);
         let mut lines: Vec<String> = Vec::new();
+        if self.git && !named {
+            lines.push(format!(
+                "{path}/.git is read-only in the box; --grant {path}/.git:rw lets it commit"
+            ));
+        }
+        if own {
+            lines.push(format!(
+                "{path}: git outside may run what the box writes there"
+            ));
+        }
+        for below in self.repositories.iter().take(MAX_NAMED) {
+            let below = show::bytes(below);
+            lines.push(format!(
+                "{path} holds the repository {below}: git outside may run what the box writes there"
+            ));
+        }
+        if self.repositories.len() > MAX_NAMED {
+            let more = self.repositories.len() - MAX_NAMED;
+            lines.push(format!("{path} holds {more} further repositories"));
+        }
         for door in self.doors.iter().take(MAX_NAMED) {
             let door = show::bytes(door);
             lines.push(format!(
@@ -141,6 +171,12 @@ fn look_through(root: BorrowedFd<'_>) -> rustix::io::Result<Found> {
             }
             FileType::Socket | FileType::Fifo => found.doors.push(joined(&path, name.to_bytes())),
             FileType::Directory => {
+                if name == c".git" {
+                    match path.is_empty() {
+                        true => found.git = true,
+                        false => found.repositories.push(path.join(&b'/')),
+                    }
+                }
                 let below = open_dir(at, name).and_then(Dir::new);
                 match below {
                     Ok(below) if levels.len() < MAX_DEPTH => {

@@ -22,6 +22,7 @@ fn spec() -> BoxSpec {
         display: None,
         gpu: false,
         weaker: false,
+        open_files: 1024,
         broken: None,
     }
 }
@@ -326,16 +327,15 @@ fn a_grant_that_is_a_guarding_folder_guards_what_is_in_it() {
 
 #[test]
 fn what_cannot_be_covered_is_refused() {
-    let (spec, facts) = granted(&[(
-        "/p",
-        false,
-        EntryKind::Dir,
-        &[(".git", EntryKind::Dir), (".git/config", EntryKind::File)],
-    )]);
+    let config = &[("config", EntryKind::File)];
+    let (spec, facts) = granted(&[("/p/.git", false, EntryKind::Dir, config)]);
     assert_eq!(
         plan(&spec, &facts),
         Err(PlanError::NothingToCover(b"/p/.git/hooks".to_vec()))
     );
+    // Where git's folder is not granted by name, it is covered whole.
+    let (spec, facts) = granted(&[("/p", false, EntryKind::Dir, &[(".git", EntryKind::Dir)])]);
+    assert!(plan(&spec, &facts).is_ok());
     let (spec, facts) = granted(&[(
         "/p",
         false,

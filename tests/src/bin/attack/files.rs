@@ -207,6 +207,12 @@ fn hooks(words: &[&str]) -> Outcome {
             return Through(format!("{} is writable", file.display()));
         }
     }
+    // By it git finds its configuration and hooks elsewhere.
+    let common = git.join("commondir");
+    if fs::write(&common, ".\n").is_ok() {
+        let _back = fs::remove_file(&common);
+        return Through(format!("{} can be made", common.display()));
+    }
     let (old, new) = (git.join("hooks"), git.join("hooks-moved"));
     let error = match fs::rename(&old, &new) {
         Ok(()) => {
