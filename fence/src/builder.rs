@@ -22,6 +22,8 @@ use crate::sys::{self, MountChange, Propagation};
 const PLAIN: u64 = NO_SET_ID | NO_DEVICES;
 /// The root holds small files and mount points.
 const ROOT_SIZE: &str = "16m";
+/// Terminals that a box may have at once (devpts of the kernel's documentation).
+const MOST_TERMINALS: &str = "128";
 /// The loopback device is the first of every network namespace.
 const LOOPBACK: u32 = 1;
 
@@ -261,7 +263,12 @@ impl Builder {
     }
 
     fn terminals(&mut self, at: &[u8]) -> Result<(), StepError> {
-        let options = [("ptmxmode", "0666"), ("mode", "0620")];
+        // Of all terminals of the machine, of which there are some thousands.
+        let options = [
+            ("ptmxmode", "0666"),
+            ("mode", "0620"),
+            ("max", MOST_TERMINALS),
+        ];
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let terminals = mounts::new_filesystem("devpts", &options, attributes)?;
         self.attach(&terminals, at, Point::Dir)

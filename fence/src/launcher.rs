@@ -81,7 +81,10 @@ pub fn launch() -> Result<(), LaunchError> {
         Err(LaunchError::Channel(ChannelError::Closed)) => return Ok(()),
         heard => heard?,
     };
-    let begun = waiting.and_then(Ahead::into_begun);
+    // Only a box goes on with it: with a further command it is gone at once.
+    let begun = waiting
+        .and_then(Ahead::into_begun)
+        .filter(|_| matches!(value, ToFence::Start(_)));
     let failed = match value {
         ToFence::Start(spec) => match prepare(machine, *spec, fds) {
             Ok(prepared) => return keep(node, prepared, begun),
@@ -181,6 +184,7 @@ fn prepare(
             class: spec.class,
             limits: spec.limits,
             cgroup: spec.cgroup,
+            open_files: spec.open_files,
             broken: spec.broken,
         },
         of_user: machine.of_user,
@@ -420,6 +424,7 @@ fn prepare_joiner(
             class: spec.class,
             limits: spec.limits,
             cgroup: spec.cgroup,
+            open_files: spec.open_files,
             broken: None,
         },
         confinement: Confinement {

@@ -18,6 +18,10 @@ use crate::step::StepError;
 const NESTED: u64 = 32;
 /// Of what all programs of a user share, a box may take one part in this many.
 const SHARE: u64 = 4;
+/// Open files that a box may have at least, and where the system has no limit,
+/// the kernel's own (fs.nr_open).
+const FEWEST_FILES: u64 = 1024;
+const MOST_FILES: u64 = 1 << 20;
 /// What a kernel that does not say has for one user (`inotify(7)`).
 const USUAL_INSTANCES: u64 = 128;
 const USUAL_WATCHES: u64 = 8192;
@@ -56,6 +60,8 @@ pub(crate) struct Bounds {
     pub(crate) limits: Limits,
     /// Whether a cgroup holds memory and processes.
     pub(crate) cgroup: bool,
+    /// The soft limit of open files where none is asked.
+    pub(crate) open_files: u64,
     pub(crate) broken: Option<Layer>,
 }
 
@@ -127,6 +133,10 @@ impl Bounds {
             (Resource::Nproc, pids.map(u64::from).filter(|_| here)),
             (Resource::Nofile, files.map(u64::from)),
         ];
+        if files.is_none() {
+            share_files(self.open_files)
+                .map_err(|errno| StepError::from(errno).at("limit the open files", None))?;
+        }
         for (resource, most) in wanted {
             let Some(most) = most else { continue };
             lower(resource, most).map_err(|errno| {
@@ -142,6 +152,20 @@ impl Bounds {
 /// (core(5)); 1 does. Where the user may not even have one byte, 0 has to do.
 pub(crate) fn limit_core() -> Result<(), Errno> {
     lower(Resource::Core, 1)
+}
+
+/// A part of the files that the user may have open. Of descriptors that are under
+/// way in a socket the kernel counts all of a user's together, and lets nobody
+/// send one who may not have so many open (unix(7), ETOOMANYREFS): so one box
+/// cannot keep the node and the command line from sending theirs.
+fn share_files(usual: u64) -> Result<(), Errno> {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(MOST_FILES);
+    let most = (hard / SHARE).max(hard.min(FEWEST_FILES));
+    let limit = Rlimit {
+        current: Some(usual.min(most)),
+        maximum: Some(most),
+    };
+    setrlimit(Resource::Nofile, limit)
 }
 
 /// Sets both limits, or keeps what is lower already.

@@ -447,24 +447,27 @@ fn hooks_configuration_and_start_files_in_a_writable_grant_stay_read_only() {
     for name in [
         ".git/hooks/pre-commit",
         ".git/config",
+        ".gitconfig",
         ".bashrc",
         ".ssh/authorized_keys",
+        ".local/share/systemd/user/unit",
         "code",
     ] {
         write(&project.join(name), "old\n");
     }
     let script = "
-        for f in .git/hooks/pre-commit .git/hooks/new .git/config .bashrc .ssh/authorized_keys; do
+        for f in .git/hooks/pre-commit .git/hooks/new .git/config .git/commondir .bashrc \
+            .gitconfig .ssh/authorized_keys .local/share/systemd/user/unit; do
             (echo bad > $f) 2>/dev/null && echo wrote $f
         done
-        for f in .git .git/hooks .ssh .bashrc; do mv $f moved 2>/dev/null && echo moved $f; done
+        for f in .git .git/hooks .ssh .bashrc .local .local/share; do mv $f moved 2>/dev/null && echo moved $f; done
         rm -rf .git/hooks .ssh .bashrc 2>/dev/null
-        echo new > code; echo new > .git/index";
+        echo new > code; echo new > .local/share/other";
     let script = format!("cd {}; {script}", project.display());
     assert_eq!(Ask::shell(&script).grant(&project, false).run().ok(), "");
     let text = |name: &str| std::fs::read_to_string(project.join(name)).unwrap();
     assert_eq!(
-        (text("code"), text(".git/index")),
+        (text("code"), text(".local/share/other")),
         ("new\n".into(), "new\n".into())
     );
     for name in [
@@ -475,7 +478,15 @@ fn hooks_configuration_and_start_files_in_a_writable_grant_stay_read_only() {
     ] {
         assert_eq!(text(name), "old\n", "{name}");
     }
-    // By name, hooks can be granted.
+    // By name, git's own folder can be granted, and what it runs is still covered.
+    let script = format!(
+        "cd {}; echo new > .git/index; (echo bad > .git/config) 2>/dev/null && echo wrote",
+        project.display()
+    );
+    let ask = Ask::shell(&format!("{script}; true")).grant(&project, false);
+    assert_eq!(ask.grant(&project.join(".git"), false).run().ok(), "");
+    assert_eq!(text(".git/index"), "new\n");
+    // And so can hooks.
     let script = format!("echo new > {}/.git/hooks/pre-commit", project.display());
     let ask = Ask::shell(&script).grant(&project, false);
     assert_eq!(ask.grant(&project.join(".git/hooks"), false).run().ok(), "");

@@ -15,6 +15,7 @@ use bailey_fence_plan::channel::{Grant, Layer, ToFence};
 use bailey_model::{ChildExit, Tier};
 use rustix::process::{Pid, Signal, kill_process};
 use support::cgroup::Delegated;
+use support::join::Join;
 use support::{Ask, as_ordinary, folder, launcher, root, spawn, write};
 
 /// All that a program sees of its box, without the numbers that differ each time.
@@ -65,10 +66,14 @@ fn eventually<T>(what: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// The one child of a launcher that waits, once it is there.
+/// The box that a launcher has begun, once it is there.
 fn begun(launcher: u32) -> u32 {
+    let is_one = |pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name == "bailey-begun\n")
+    };
     eventually(|| {
-        let found = children(launcher);
+        let found: Vec<u32> = children(launcher).into_iter().filter(is_one).collect();
         assert!(found.len() < 2, "{found:?}");
         found.into_iter().next()
     })
@@ -160,6 +165,20 @@ fn a_box_whose_begun_part_was_killed_is_made_all_the_same() {
     eventually(|| children(waits.id()).is_empty().then_some(()));
     let made = Ask::new(&["true"]).ask(waits, channel).made().unwrap();
     assert_eq!(made.go().end().end, ChildExit::Code(0));
+}
+
+#[test]
+fn a_further_command_leaves_nothing_of_what_was_begun() {
+    let made = Ask::new(&["sleep", "100"]).make().unwrap().go().running();
+    let joined = Join::new(&["sleep", "100"]).enter(&made).unwrap();
+    let names: Vec<String> = children(joined.launcher.id())
+        .into_iter()
+        .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok())
+        .collect();
+    assert!(
+        !names.is_empty() && !names.iter().any(|name| name.contains("begun")),
+        "{names:?}"
+    );
 }
 
 #[test]

@@ -214,3 +214,23 @@ fn the_least_limits_still_start_a_command() {
     ask.spec.limits = "mem=8M,pids=2,files=16".parse().unwrap();
     assert_eq!(ask.run().end, ChildExit::Code(0));
 }
+
+#[test]
+fn a_box_has_a_part_of_the_terminals_and_open_files_of_the_machine() {
+    let script = r"
+import os, errno, resource
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+made, why = 0, 'none'
+for _ in range(600):
+    try: os.open('/dev/ptmx', os.O_RDWR|os.O_NOCTTY); made+=1
+    except OSError as e: why=errno.errorcode[e.errno]; break
+try: resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard + 1)); print('raised')
+except ValueError: pass
+print(made, why, soft, hard)";
+    let (_, most) =
+        nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
+    let most = (most / 4).max(most.min(1024));
+    let soft = most.min(1024);
+    let out = limited(script, "").run().ok();
+    assert_eq!(out, format!("128 ENOSPC {soft} {most}\n"));
+}

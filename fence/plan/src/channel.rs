@@ -125,6 +125,9 @@ pub struct BoxSpec {
     pub gpu: bool,
     /// Whether a way of making it that holds less than its tier may be taken.
     pub weaker: bool,
+    /// How many open files a program of the person's starts with (the soft limit
+    /// of getrlimit(2)), where [`Limits::files`] does not say.
+    pub open_files: u64,
     /// For tests of the report, in builds with assertions only: leave this out.
     pub broken: Option<Layer>,
 }
@@ -148,6 +151,8 @@ pub struct JoinSpec {
     pub limits: Limits,
     /// Whether it has a cgroup.
     pub cgroup: bool,
+    /// As [`BoxSpec::open_files`].
+    pub open_files: u64,
 }
 
 /// What was measured inside a box, before its command.

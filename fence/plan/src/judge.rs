@@ -312,7 +312,7 @@ fn limits(asked: Asked<'_>) -> Vec<Fact> {
         memory,
         cpus_milli,
         pids,
-        files,
+        files: _,
         seconds,
     } = asked.limits;
     let mut facts = Vec::new();
@@ -320,7 +320,6 @@ fn limits(asked: Asked<'_>) -> Vec<Fact> {
         ("memory", memory.is_some()),
         ("processors", cpus_milli.is_some()),
         ("processes", pids.is_some()),
-        ("open files", files.is_some()),
         ("time", seconds.is_some()),
     ] {
         if !limited {

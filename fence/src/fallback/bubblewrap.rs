@@ -294,6 +294,7 @@ pub fn inside() -> Result<(), LaunchError> {
         class: spec.class,
         limits: spec.limits,
         cgroup: spec.cgroup,
+        open_files: spec.open_files,
         broken: None,
     };
     if let Ok(Built {

@@ -35,8 +35,13 @@ pub(super) fn try_all(facts: &mut Facts, spec: &BoxSpec) {
         facts.add(Axis::Limits, what, &got, held);
     }
     let limits = spec.limits;
-    if let Some(files) = limits.files {
-        own(facts, "limit files", &[libc::RLIMIT_NOFILE], files.into());
+    match limits.files {
+        Some(files) => own(facts, "limit files", &[libc::RLIMIT_NOFILE], files.into()),
+        None => {
+            let most = sys::limit(libc::RLIMIT_NOFILE).map(|(_, hard)| hard.to_string());
+            let most = most.unwrap_or_else(|_| "cannot be told".to_owned());
+            facts.add(Axis::Limits, "open files", &most, None);
+        }
     }
     if spec.cgroup {
         return;

@@ -40,6 +40,7 @@ impl Join {
                 class: bailey_model::BoxClass::Plain,
                 limits: bailey_model::Limits::default(),
                 cgroup: false,
+                open_files: 1024,
             },
         }
     }
@@ -81,6 +82,8 @@ impl Join {
 
     pub fn with(self, held: Held) -> Result<Joined, SetupError> {
         let (launcher, mut channel) = spawn(as_ordinary(launcher()));
+        // As the node's, it waited for whatever comes.
+        channel.send(&ToFence::Await, &[]).unwrap();
         let mut fds: Vec<OwnedFd> = Vec::new();
         let (mut out, mut error) = (None, None);
         if held.like.stdio == Stdio::Pipes {

@@ -161,6 +161,7 @@ impl Ask {
                 display: None,
                 gpu: false,
                 weaker: false,
+                open_files: 1024,
                 broken: None,
             },
             own: folder("own"),

@@ -66,6 +66,7 @@ fn spec_of(text: &[u8]) -> BoxSpec {
         display: None,
         gpu: false,
         weaker: false,
+        open_files: 1024,
         broken: None,
     };
     for line in text.split(|byte| *byte == b'\n') {

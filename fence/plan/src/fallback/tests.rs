@@ -184,6 +184,7 @@ mod words {
             display: None,
             gpu: false,
             weaker: false,
+            open_files: 1024,
             broken: None,
         }
     }
