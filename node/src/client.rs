@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bailey_channel::{Channel, ChannelError, Message};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
@@ -101,13 +102,20 @@ impl Client {
         // A node of another version reads only the first, and says which it is. If
         // neither can be sent, it has left, or says why it does not read.
         let sent = client.channel.send(&API, &[]);
-        let sent = sent.and_then(|()| client.channel.send(ask, fds));
-        if let Err(error @ (ChannelError::TooLarge(_) | ChannelError::Payload(_))) = sent {
-            return Err(Greeting::Failed(error.into()));
+        let sent = sent.and_then(|()| client.send_question(ask, fds));
+        match &sent {
+            Ok(()) | Err(ChannelError::Closed) => {}
+            Err(error) => {
+                return Err(Greeting::Failed(Failure::host(format!(
+                    "the question cannot be sent: {error}"
+                ))));
+            }
         }
         let hello = client.channel.receive::<Tell>();
         client.stream.set_read_timeout(None).map_err(internal)?;
         match hello.map(|message| message.value) {
+            // One that has heard only the beginning.
+            Ok(Tell::Hello { api, .. }) if api == API && sent.is_err() => Err(Greeting::Left),
             Ok(Tell::Hello { api, .. }) if api == API => Ok(client),
             Ok(Tell::Hello { pid, .. }) => Err(Greeting::Failed(
                 Failure::host(format!(
@@ -123,6 +131,20 @@ impl Client {
                 Failure::host(format!("the node does not answer: {error}"))
                     .hint("its process id stands in node.lock in bailey's state folder"),
             )),
+        }
+    }
+
+    /// Where too many of the user's descriptors are under way for this process's
+    /// own limit, it is raised as far as it may be.
+    fn send_question(&mut self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), ChannelError> {
+        match self.channel.send(ask, fds) {
+            Err(ChannelError::Io(error)) if is_too_many(&error) => {
+                let files = Resource::RLIMIT_NOFILE;
+                let raised = getrlimit(files).and_then(|(_, hard)| setrlimit(files, hard, hard));
+                raised.map_err(io::Error::from)?;
+                self.channel.send(ask, fds)
+            }
+            sent => sent,
         }
     }
 
@@ -220,6 +242,10 @@ fn start(paths: &Paths) -> Result<Child, Failure> {
         .stderr(log)
         .spawn()
         .map_err(|error| Failure::host(format!("{}: {error}", program.display())))
+}
+
+fn is_too_many(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::errno::Errno::ETOOMANYREFS as i32)
 }
 
 fn is_absent(error: &io::Error) -> bool {

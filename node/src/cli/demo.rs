@@ -313,7 +313,11 @@ impl<'a> Device<'a> {
             .node(node)
             .map_err(|error| Failure::host(error.to_string()))?;
         let mut daemon = node.command(own);
+        // What it logs is not what is shown here.
+        let log = std::fs::File::create(node.dir().join("node.log"))
+            .map_err(|error| Failure::host(format!("the node's log: {error}")))?;
         daemon
+            .stderr(log)
             .args(["node", "--device-name", name])
             .stdin(Stdio::null())
             .stdout(Stdio::null());

@@ -96,7 +96,7 @@ fn run_box(args: &RunArgs) -> Result<Outcome, Failure> {
         if let BoxEnd::Weaker(which) = &ended.end {
             not_started(which);
         }
-        if !args.quiet {
+        if !args.quiet || matches!(ended.end, BoxEnd::FenceLost) {
             summary(ended);
         }
     }

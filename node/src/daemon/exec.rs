@@ -74,7 +74,8 @@ impl Node {
             let copy = namespace.as_fd().try_clone_to_owned();
             handed.push(copy.map_err(|error| fault(&error))?);
         }
-        let order = ToFence::Join(Box::new(join_spec(run, ask)));
+        let spec = join_spec(run, ask, self.open_files);
+        let order = ToFence::Join(Box::new(spec));
         let launched = self.launch(Serves::Exec, order, handed);
         let (fence_id, fence) = launched.map_err(|error| fault(&error))?;
         let exec = Exec {
@@ -171,11 +172,10 @@ impl Node {
     }
 
     /// A signal, or the end, of a command line that added a command.
-    pub(super) fn signal_exec(&self, conn: ConnId, signal: i32) {
+    /// Whether there is one.
+    pub(super) fn signal_exec(&self, conn: ConnId, signal: i32) -> bool {
         let exec = self.execs.values().find(|exec| exec.conn == conn);
-        if let Some(exec) = exec {
-            exec.fence.send(ToFence::Signal(signal), vec![]);
-        }
+        exec.is_some_and(|exec| exec.fence.send(ToFence::Signal(signal), vec![]))
     }
 
     pub(super) fn drop_execs_of(&mut self, conn: ConnId) {
@@ -216,7 +216,7 @@ impl Node {
     }
 }
 
-fn join_spec(run: &Run, ask: ExecAsk) -> JoinSpec {
+fn join_spec(run: &Run, ask: ExecAsk, open_files: u64) -> JoinSpec {
     JoinSpec {
         command: ask.command,
         env: prepare::environment(ask.env, ask.pty.is_some(), run.screen.is_some()),
@@ -229,5 +229,6 @@ fn join_spec(run: &Run, ask: ExecAsk) -> JoinSpec {
         class: run.class,
         limits: run.limits,
         cgroup: run.cgroup.is_some(),
+        open_files,
     }
 }

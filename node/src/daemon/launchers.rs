@@ -70,9 +70,12 @@ impl Node {
             Some(group) => Some(group),
             None => self.cgroups.make(clock::random()?)?,
         };
-        group
-            .map(|group| self.cgroups.limit(group, limits))
-            .transpose()
+        let limited = group.map(|group| self.cgroups.limit(group, limits));
+        if matches!(limited, Some(Err(_))) {
+            // Its group is gone, so it is no box's any more.
+            self.launchers.spare = None;
+        }
+        limited.transpose()
     }
 
     /// Gives a launcher its order: the one that waits, else a fresh one.

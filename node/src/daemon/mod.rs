@@ -82,6 +82,8 @@ struct Node {
     execs: BTreeMap<FenceId, exec::Exec>,
     launchers: launchers::Launchers,
     cgroups: limits::Cgroups,
+    /// Soft limit of open files that a program of this person starts with.
+    open_files: u64,
     conns: BTreeMap<ConnId, mpsc::Sender<Answer>>,
     followers: questions::Followers,
     devices: devices::Devices,
@@ -123,6 +125,7 @@ impl Node {
             execs: BTreeMap::new(),
             launchers: launchers::Launchers::default(),
             cgroups: limits::Cgroups::none(),
+            open_files: 0,
             conns: BTreeMap::new(),
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),

@@ -47,7 +47,7 @@ pub(super) fn prepare(
     conn: ConnId,
     ask: RunAsk,
     mut fds: VecDeque<OwnedFd>,
-    running: &dyn Fn(&str) -> bool,
+    (running, open_files): (&dyn Fn(&str) -> bool, u64),
 ) -> Result<Begun, Failure> {
     let reach: Reach = ask
         .reach
@@ -83,7 +83,7 @@ pub(super) fn prepare(
     };
     let (publish, detached) = (ask.publish.clone(), ask.detach);
     let prepared = Prepared {
-        spec: spec(&name, ask),
+        spec: spec(&name, ask, open_files),
         fds: handed,
     };
     let run = Run::new(NewRun {
@@ -130,7 +130,7 @@ fn check(ask: &RunAsk, fds: usize) -> Result<usize, Failure> {
 }
 
 /// What the launcher makes.
-fn spec(name: &str, ask: RunAsk) -> BoxSpec {
+fn spec(name: &str, ask: RunAsk, open_files: u64) -> BoxSpec {
     let grant = |grant: GrantAsk| Grant {
         at: grant.path,
         read_only: grant.read_only,
@@ -155,6 +155,7 @@ fn spec(name: &str, ask: RunAsk) -> BoxSpec {
         display: ask.display,
         gpu: ask.gpu,
         weaker: ask.allow_weaker,
+        open_files,
         broken: reports::left_out(),
     }
 }

@@ -193,12 +193,13 @@ impl Node {
             self.waiting_account
                 .retain(|(waiting, _)| !ends || *waiting != conn);
             if self.waiting_account.len() < before {
-                self.tell(
-                    conn,
-                    Tell::Failed(Failure::host("interrupted before the box began")),
-                );
+                let why = "interrupted before the box began";
+                return self.tell(conn, Tell::Failed(Failure::host(why)));
             }
-            self.signal_exec(conn, signal);
+            if !self.signal_exec(conn, signal) && ends {
+                // A question that was lost, or is not one about a box.
+                self.finish(conn, Tell::Failed(Failure::host("interrupted")));
+            }
             return;
         };
         let Some(run) = self.runs.get(&id) else {

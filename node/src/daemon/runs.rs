@@ -53,7 +53,7 @@ impl Node {
             command,
             mut notes,
             outputs,
-        } = prepare::prepare(&self.paths, conn, ask, fds, &running)?;
+        } = prepare::prepare(&self.paths, conn, ask, fds, (&running, self.open_files))?;
         run.listeners = listeners;
         let id = RunId(self.next());
         notes.extend(self.cgroups.missing(&run.limits).map(str::to_owned));

@@ -39,6 +39,7 @@ pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
         None => lock::take(&paths).map_err(|error| Failure::host(error.to_string()))?,
     };
     confine_self()?;
+    let open_files = raise_files()?;
     // While this process is all there is of the node.
     let cgroups = Cgroups::find();
     log!("limits: {cgroups}");
@@ -48,7 +49,7 @@ pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::host(format!("runtime: {error}")))?;
-    runtime.block_on(serve(paths, background, name, cgroups))
+    runtime.block_on(serve(paths, background, name, (cgroups, open_files)))
 }
 
 /// What this device calls itself: as said now, as said before, or its host name.
@@ -86,11 +87,21 @@ fn confine_self() -> Result<(), Failure> {
     nix::sys::resource::setrlimit(core, 1, 1).map_err(fault)
 }
 
+/// Boxes take descriptors of the node, more than a program may have open at first.
+/// What that was, for the programs in boxes.
+fn raise_files() -> Result<u64, Failure> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let fault = |error| Failure::host(format!("limit of open files: {error}"));
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(fault)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(fault)?;
+    Ok(soft)
+}
+
 async fn serve(
     paths: Paths,
     background: bool,
     name: String,
-    cgroups: Cgroups,
+    (cgroups, open_files): (Cgroups, u64),
 ) -> Result<u8, Failure> {
     let socket = paths
         .socket()
@@ -101,6 +112,7 @@ async fn serve(
     let mut node = Node::new(paths, events.clone(), opened.asks, opened.keys, name);
     node.incarnation = opened.incarnation;
     node.cgroups = cgroups;
+    node.open_files = open_files;
     node.devices.begin(opened.heads, opened.members);
     node.recover(opened.history, opened.account)?;
     let listener = control::listen(&socket)

@@ -12,6 +12,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::clock;
@@ -22,6 +23,8 @@ use crate::paths::{Paths, private_dir};
 const MAX_STUCK: usize = 1000;
 /// One thread removes at a time; the others wait for it.
 static REMOVING: Mutex<()> = Mutex::new(());
+/// Whether one waits: it will see all that is there when its turn comes.
+static WAITING: AtomicBool = AtomicBool::new(false);
 
 /// Takes a folder out of sight now, and removes it soon.
 pub(super) fn discard(paths: &Paths, folder: &Path) {
@@ -45,16 +48,21 @@ pub(super) fn discard(paths: &Paths, folder: &Path) {
 /// Removes what lies in the trash, on a thread of its own; what cannot be
 /// removed stays for the next start.
 pub(super) fn empty(paths: &Paths) {
+    if WAITING.swap(true, Ordering::SeqCst) {
+        return;
+    }
     let bin = paths.state.join("trash");
     let started = std::thread::Builder::new()
         .name("trash".to_owned())
         .spawn(move || {
             let _one = REMOVING.lock().unwrap_or_else(PoisonError::into_inner);
+            WAITING.store(false, Ordering::SeqCst);
             if let Err(error) = remove_all(&bin) {
                 log!("{}: {error}", bin.display());
             }
         });
     if let Err(error) = started {
+        WAITING.store(false, Ordering::SeqCst);
         log!("trash: {error}");
     }
 }
