@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::unistd::execve;
 use rustix::process::Signal;
 
+use crate::limits::Bounds;
 use crate::sys;
 
 /// Where a program without a slash is looked for when the box has no `PATH`.
@@ -31,13 +32,15 @@ pub(crate) enum Streams {
 pub(crate) struct Program<'a> {
     pub(crate) command: &'a [Vec<u8>],
     pub(crate) env: &'a [(Vec<u8>, Vec<u8>)],
+    /// What it may use up.
+    pub(crate) bounds: &'a Bounds,
     /// Whether it ends with the process that starts it, which is not pid 1.
     pub(crate) tied: bool,
 }
 
 /// Becomes the command; `failed` closes when it has. Does not return.
 pub(crate) fn run(program: Program<'_>, streams: Streams, failed: &OwnedFd) -> ! {
-    if prepare(streams, program.tied).is_err() {
+    if prepare(streams, program).is_err() {
         let _ = rustix::io::write(failed, &[NOT_EXECUTABLE]);
         sys::exit_now(NOT_EXECUTABLE)
     }
@@ -64,8 +67,9 @@ pub(crate) fn run(program: Program<'_>, streams: Streams, failed: &OwnedFd) -> !
 
 /// A session and a process group of its own, the streams, nothing else open,
 /// signals as a program expects them.
-fn prepare(streams: Streams, tied: bool) -> Result<(), std::io::Error> {
-    if tied {
+fn prepare(streams: Streams, program: Program<'_>) -> Result<(), std::io::Error> {
+    program.bounds.limit_files()?;
+    if program.tied {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     }
     rustix::process::setsid()?;

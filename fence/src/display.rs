@@ -13,6 +13,7 @@ use rustix::io::{Errno, FdFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
+use crate::limits::Bounds;
 use crate::step::StepError;
 use crate::sys;
 
@@ -34,17 +35,21 @@ pub(crate) struct Display {
 }
 
 /// Starts the server and waits until it answers.
-pub(crate) fn start(size: (u16, u16)) -> Result<Display, SetupError> {
-    try_start(size).map_err(|error| error.at("start the box's display", Some(SERVER.as_bytes())))
+pub(crate) fn start(size: (u16, u16), bounds: &Bounds) -> Result<Display, SetupError> {
+    try_start(size, bounds)
+        .map_err(|error| error.at("start the box's display", Some(SERVER.as_bytes())))
 }
 
-fn try_start(size: (u16, u16)) -> Result<Display, StepError> {
+fn try_start(size: (u16, u16), bounds: &Bounds) -> Result<Display, StepError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(CWD, FOLDER, flags, Mode::empty())?;
     let (ready, ready_inside) = pipe_with(PipeFlags::CLOEXEC)?;
     let (failed, failed_inside) = pipe_with(PipeFlags::CLOEXEC)?;
     let Some(pid) = sys::fork()? else {
-        let errno = become_server(size, &ready_inside);
+        let errno = match bounds.limit_files() {
+            Ok(()) => become_server(size, &ready_inside),
+            Err(errno) => errno,
+        };
         let _ = rustix::io::write(&failed_inside, &errno.raw_os_error().to_ne_bytes());
         sys::exit_now(FAILED)
     };

@@ -229,7 +229,7 @@ impl Ready {
         if let Err(error) = confined {
             self.give_up(error)
         }
-        let mut facts = probe::measure(&self.spec, &self.targets);
+        let mut facts = probe::measure(&self.spec, &self.targets, &self.bounds);
         facts.extend(gpu::measure(&self.spec));
         let display = match self.display() {
             Ok(display) => display,
@@ -250,6 +250,7 @@ impl Ready {
         let program = Program {
             command: &self.spec.command,
             env: &self.spec.env,
+            bounds: &self.bounds,
             tied: self.tied,
         };
         let command = start(program, streams, self.up, &self.status);
@@ -261,7 +262,7 @@ impl Ready {
         let Some(size) = self.spec.display else {
             return Ok(None);
         };
-        let display = display::start(size)?;
+        let display = display::start(size, &self.bounds)?;
         // If the launcher is gone, there is nobody to go on for.
         let _ = self.up.send(&FromInit::Display, &[display.folder.as_fd()]);
         Ok(Some(display.pid))

@@ -101,7 +101,7 @@ impl Joiner {
                     _ => Err(StepError::Refused("it has no streams")),
                 };
                 match streams {
-                    Ok(streams) => keep(&spec, streams, up, &status, order),
+                    Ok(streams) => keep((&spec, &bounds), streams, up, &status, order),
                     Err(error) => give_up(up, error.at("start the command", None)),
                 }
             }
@@ -180,7 +180,13 @@ fn sibling() -> Result<Option<sys::Cloned>, SetupError> {
 }
 
 /// Waits for the word, starts the command, and ends with it.
-fn keep(spec: &JoinSpec, streams: Streams, mut up: Channel, status: &OwnedFd, order: OwnedFd) -> ! {
+fn keep(
+    (spec, bounds): (&JoinSpec, &Bounds),
+    streams: Streams,
+    mut up: Channel,
+    status: &OwnedFd,
+    order: OwnedFd,
+) -> ! {
     // Not tied to the launcher by a signal, which would leave the command's
     // processes to the box: the end of `order` is heard and acted on.
     let ready = rustix::process::set_parent_process_death_signal(None)
@@ -197,6 +203,7 @@ fn keep(spec: &JoinSpec, streams: Streams, mut up: Channel, status: &OwnedFd, or
     let program = Program {
         command: &spec.command,
         env: &spec.env,
+        bounds,
         tied: true,
     };
     let command = init::start(program, streams, up, status);

@@ -121,22 +121,12 @@ impl Bounds {
         if self.broken == Some(Layer::Limits) {
             return Ok(());
         }
-        let Limits {
-            memory,
-            pids,
-            files,
-            ..
-        } = self.limits;
+        let Limits { memory, pids, .. } = self.limits;
         let here = !self.cgroup;
         let wanted = [
             (Resource::As, memory.filter(|_| here)),
             (Resource::Nproc, pids.map(u64::from).filter(|_| here)),
-            (Resource::Nofile, files.map(u64::from)),
         ];
-        if files.is_none() {
-            share_files(self.open_files)
-                .map_err(|errno| StepError::from(errno).at("limit the open files", None))?;
-        }
         for (resource, most) in wanted {
             let Some(most) = most else { continue };
             lower(resource, most).map_err(|errno| {
@@ -145,6 +135,17 @@ impl Bounds {
             })?;
         }
         Ok(())
+    }
+
+    /// The limit of open files, of the command and of who tries what it may do.
+    /// The process that starts them keeps its own: it still has descriptors to
+    /// send, of which the user may have many under way.
+    pub(crate) fn limit_files(&self) -> Result<(), Errno> {
+        match self.limits.files {
+            _ if self.broken == Some(Layer::Limits) => Ok(()),
+            Some(files) => lower(Resource::Nofile, files.into()),
+            None => share_files(self.open_files),
+        }
     }
 }
 

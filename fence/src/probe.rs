@@ -28,6 +28,8 @@ use rustix::process::{Signal, WaitOptions};
 
 pub(crate) use bait::{Bait, Targets, lay};
 
+use crate::limits::Bounds;
+
 /// How long the gate may take to answer; it starts while the box is made.
 const GATE_LIMIT: Duration = Duration::from_secs(5);
 /// How long all trials may take together.
@@ -66,7 +68,7 @@ fn name(errno: Errno) -> String {
 }
 
 /// Runs every trial in a child of this process, which has confined itself.
-pub(crate) fn measure(spec: &BoxSpec, targets: &Targets) -> Vec<(Axis, Fact)> {
+pub(crate) fn measure(spec: &BoxSpec, targets: &Targets, bounds: &Bounds) -> Vec<(Axis, Fact)> {
     // Without a channel or a child nothing is measured, which the judge says.
     let Ok((here, there)) = Channel::pair() else {
         return Vec::new();
@@ -75,6 +77,9 @@ pub(crate) fn measure(spec: &BoxSpec, targets: &Targets) -> Vec<(Axis, Fact)> {
         Ok(Some(child)) => child,
         Ok(None) => {
             drop(here);
+            if bounds.limit_files().is_err() {
+                crate::sys::exit_now(1)
+            }
             let facts = all(spec, targets);
             let told = Channel::new(there).send(&facts, &[]);
             crate::sys::exit_now(u8::from(told.is_err()))
