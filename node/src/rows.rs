@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use bailey_model::{
     AddrClass, AxisReport, BoundaryReport, BoxEnd, DeviceId, Direction, Entry, Event, Fact,
-    FlowEnded, FlowId, FlowOpened, FlowRefused, Host, HostFrom, Incarnation, Proto, Timestamp,
+    FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Incarnation, Proto, Sni,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +46,8 @@ pub struct BoxRow {
 pub struct FlowRow {
     /// Schema version.
     pub v: u32,
-    /// `flow`, `refused`, `name`, `started`, `end`, `ended`, `gap`, `newer`, and `note`
-    /// for what is no entry.
+    /// `flow`, `refused`, `name`, `sni`, `started`, `end`, `ended`, `gap`, `newer`, and
+    /// `note` for what is no entry.
     pub kind: String,
     /// When, RFC 3339 UTC.
     pub ts: String,
@@ -73,9 +74,9 @@ pub struct FlowRow {
     pub dst_ip: Option<IpAddr>,
     /// The dialled port.
     pub dst_port: Option<u16>,
-    /// The name that led to it.
+    /// The name that led to it, else the one that the flow itself said.
     pub dst_host: Option<String>,
-    /// `dns` or `none`.
+    /// `dns`, `sni` or `none`.
     pub host_from: Option<String>,
     /// Class of the dialled address; of one that came in, of where from.
     pub dst_class: Option<String>,
@@ -94,8 +95,14 @@ pub struct FlowRow {
     pub outer_src_port: Option<u16>,
     /// The term of the reach, or the published port, that granted it.
     pub rule: Option<String>,
-    /// Not written by this version.
+    /// The host in the clear of the flow's ClientHello, where `dst_host` is not
+    /// it by the name server's answer.
     pub tls_sni: Option<String>,
+    /// `named`; `encrypted` where the host may be another than the one in the
+    /// clear; `unproven` where only a name opened the flow and nothing in it said
+    /// that name; null where there is nothing to say.
+    #[serde(default)]
+    pub sni: Option<String>,
     /// How it ended; null while it is open.
     pub end: Option<String>,
     /// How many equal ones within 10 s.
@@ -261,6 +268,7 @@ impl FlowRow {
             outer_src_port: None,
             rule: None,
             tls_sni: None,
+            sni: None,
             end: None,
             count: 1,
         }
@@ -284,6 +292,7 @@ impl FlowRow {
         self.host_from = host.map(|_| {
             match from {
                 HostFrom::Dns => "dns",
+                HostFrom::Sni => "sni",
                 HostFrom::None => "none",
             }
             .to_owned()
@@ -327,6 +336,22 @@ impl FlowRow {
         self
     }
 
+    /// Writes into a flow's row what it said of its own name.
+    fn said(&mut self, named: &FlowNamed) {
+        self.flow = Some(named.flow.0);
+        let (word, host) = match &named.sni {
+            Sni::Host(host) => ("named", Some(host.to_string())),
+            Sni::Encrypted(outer) => ("encrypted", outer.as_ref().map(Host::to_string)),
+            Sni::Unproven => ("unproven", None),
+        };
+        self.sni = Some(word.to_owned());
+        if self.dst_host.is_none() && word == "named" {
+            self.dst_host.clone_from(&host);
+            self.host_from = Some("sni".to_owned());
+        }
+        self.tls_sni = host;
+    }
+
     /// Writes a flow's end into its row.
     pub fn ended(&mut self, ended: &FlowEnded) {
         self.flow = Some(ended.flow.0);
@@ -350,6 +375,11 @@ impl FlowRow {
         match &entry.event {
             Event::FlowOpened(opened) => Some(new("flow").opened(opened)),
             Event::FlowRefused(refused) => Some(new("refused").refused(refused)),
+            Event::FlowNamed(named) => {
+                let mut row = new("sni");
+                row.said(named);
+                Some(row)
+            }
             Event::FlowEnded(ended) => {
                 let mut row = new("end");
                 row.ended(ended);
@@ -431,6 +461,13 @@ impl Fold {
             Event::FlowOpened(opened) => {
                 self.open
                     .insert((self.incarnation, opened.flow), self.rows.len());
+            }
+            Event::FlowNamed(named) => {
+                let at = self.open.get(&(self.incarnation, named.flow));
+                if let Some(row) = at.and_then(|at| self.rows.get_mut(*at)) {
+                    row.said(named);
+                    return;
+                }
             }
             Event::FlowEnded(ended) => {
                 let at = self.open.remove(&(self.incarnation, ended.flow));

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BoundaryReport, BoxId, DeviceId, EntryRef, FlowEnded, FlowOpened, FlowRefused, Host,
+    BoundaryReport, BoxId, DeviceId, EntryRef, FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host,
     Incarnation, NoticeId, RequestId,
 };
 
@@ -33,6 +33,8 @@ pub enum Event {
     FlowOpened(FlowOpened),
     /// A box's document: a refused flow or name.
     FlowRefused(FlowRefused),
+    /// A box's document: what an allowed flow's first bytes said of its name.
+    FlowNamed(FlowNamed),
     /// A box's document: a flow's end.
     FlowEnded(FlowEnded),
     /// A box's document: a name in reach, before it is asked upstream.

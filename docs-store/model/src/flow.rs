@@ -113,6 +113,8 @@ impl fmt::Display for Host {
 pub enum HostFrom {
     /// The gate's own DNS gave this box that address for the name.
     Dns,
+    /// The box's own ClientHello named it (RFC 6066 §3).
+    Sni,
     /// The box never looked the address up here.
     None,
 }
@@ -191,6 +193,11 @@ pub enum Refusal {
     StoreUnavailable,
     /// The box is being stopped.
     BoxStopping,
+    /// A flow that only a name opened was for another host, by its own ClientHello.
+    OtherHost,
+    /// A flow that only a name opened began with a ClientHello that cannot be
+    /// read to its end, or whose name is no host name.
+    UnreadableHello,
 }
 
 impl Refusal {
@@ -207,6 +214,8 @@ impl Refusal {
             Self::Limit => "limit",
             Self::StoreUnavailable => "audit cannot be written",
             Self::BoxStopping => "box stopping",
+            Self::OtherHost => "hello for another host",
+            Self::UnreadableHello => "unreadable hello",
         }
     }
 }
@@ -229,6 +238,30 @@ pub struct FlowOpened {
     pub class: AddrClass,
     /// The term of the reach that granted it.
     pub granted: Granted,
+}
+
+/// What a ClientHello says of the host that it is for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Sni {
+    /// It names this one (RFC 6066 §3).
+    Host(Host),
+    /// It has an `encrypted_client_hello` extension (RFC 9849), so the host that
+    /// it is for may be another than the one in the clear. Browsers send the
+    /// extension with nothing in it too, and the two look alike.
+    Encrypted(Option<Host>),
+    /// It names none, or there was no ClientHello to see.
+    Unproven,
+}
+
+/// What the first bytes of an allowed flow said of its name, where its
+/// [`FlowOpened`] does not say it already: a host that the gate's DNS did not
+/// give, or another one; or nothing, though only a name opened the flow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowNamed {
+    /// Number of the flow.
+    pub flow: FlowId,
+    /// What was said.
+    pub sni: Sni,
 }
 
 /// A refused flow or name. Equal refusals within 10 s are one entry, whose

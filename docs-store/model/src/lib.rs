@@ -18,8 +18,8 @@ pub use entry::{
     Notice, Receipt, Request, RequestKind, RequestOutcome, Rule, StoppedBy, Timestamp,
 };
 pub use flow::{
-    AddrClass, Direction, EndReason, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused,
-    Granted, Host, HostFrom, Proto, Refusal, Verdict,
+    AddrClass, Direction, EndReason, FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened,
+    FlowRefused, Granted, Host, HostFrom, Proto, Refusal, Sni, Verdict,
 };
 pub use id::{
     AccountId, BoxId, DeviceId, EntryRef, Incarnation, NoticeId, ParseIdError, RequestId,

@@ -3,9 +3,9 @@ use std::net::SocketAddr;
 use bailey_model::{
     AddrClass, Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, BoxEnd, BoxEnded, BoxId,
     BoxStarted, ChildExit, DeviceId, DeviceNamed, Direction, EndReason, EntryRef, Fact, FiveTuple,
-    FlowEnded, FlowId, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom, Incarnation, Level,
-    Method, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal, Request, RequestId, RequestKind,
-    RequestOutcome, Rule, StoppedBy, Tier,
+    FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom,
+    Incarnation, Level, Method, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal, Request,
+    RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Tier,
 };
 use proptest::prelude::*;
 
@@ -141,6 +141,35 @@ fn inbound() -> [Event; 2] {
     ]
 }
 
+fn names_of_flows() -> Vec<Event> {
+    let host = || Host::new("other.example").unwrap();
+    let named = |sni| {
+        let flow = FlowId(300);
+        Event::FlowNamed(FlowNamed { flow, sni })
+    };
+    let refused = |refusal, host_from| {
+        Event::FlowRefused(FlowRefused {
+            direction: Direction::Out,
+            proto: Proto::Tcp,
+            src: Some(addr("192.0.0.2:40000")),
+            dst: Some(addr("93.184.216.34:443")),
+            host: Some(host()),
+            host_from,
+            class: Some(AddrClass::Internet),
+            refusal,
+            count: 1,
+        })
+    };
+    vec![
+        named(Sni::Host(host())),
+        named(Sni::Encrypted(None)),
+        named(Sni::Encrypted(Some(host()))),
+        named(Sni::Unproven),
+        refused(Refusal::OtherHost, HostFrom::Sni),
+        refused(Refusal::UnreadableHello, HostFrom::Dns),
+    ]
+}
+
 fn events() -> Vec<Event> {
     let mut events = flows();
     events.extend([
@@ -208,6 +237,7 @@ fn events() -> Vec<Event> {
         report(Level::Unmeasured),
     ]);
     events.extend(inbound());
+    events.extend(names_of_flows());
     events
 }
 
@@ -286,7 +316,7 @@ fn an_entry_over_the_cap_is_refused() {
 
 #[test]
 fn no_bytes_make_unpacking_panic_or_lose_anything() {
-    proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..15_u8)| {
+    proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..16_u8)| {
         drop(unpack(&bytes));
         let framed = [&[VERSION, 5, 6, kind], &bytes[..]].concat();
         let entry = unpack(&framed).unwrap();

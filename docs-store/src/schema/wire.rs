@@ -25,8 +25,10 @@ macro_rules! codes {
     };
 }
 
+mod named;
 mod report;
 
+use named::WireNamed;
 use report::WireReport;
 
 /// Numbers of the kinds. A number is never used again for something else.
@@ -47,6 +49,7 @@ mod kind {
     pub(super) const INBOUND_OPENED: u16 = 13;
     /// As [`FLOW_REFUSED`], then where from.
     pub(super) const INBOUND_REFUSED: u16 = 14;
+    pub(super) const FLOW_NAMED: u16 = 15;
 }
 
 /// The kind and body of an event.
@@ -67,6 +70,7 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
                 bytes(&(WireRefused::from(it), client)),
             ),
         },
+        Event::FlowNamed(it) => body(kind::FLOW_NAMED, bytes(&WireNamed::from(it))),
         Event::FlowEnded(it) => body(kind::FLOW_ENDED, bytes(&WireEnded::from(it))),
         Event::NameAsked(it) => body(
             kind::NAME_ASKED,
@@ -99,6 +103,7 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
             let (refused, client) = whole::<(WireRefused, SocketAddr)>(body)?;
             Event::FlowRefused(refused.event(Direction::In { client })?)
         }
+        kind::FLOW_NAMED => Event::FlowNamed(whole::<WireNamed>(body)?.event()?),
         kind::FLOW_ENDED => Event::FlowEnded(whole::<WireEnded>(body)?.event()?),
         kind::NAME_ASKED => {
             let (host, qtype, count) = whole::<(String, u16, u32)>(body)?;
@@ -137,10 +142,11 @@ codes!(class_code, class_of, AddrClass {
     Internet = 1, Local = 2, Loopback = 3, Node = 4, Metadata = 5, Multicast = 6, Reserved = 7,
     Gate = 8,
 });
-codes!(from_code, from_of, HostFrom { Dns = 1, None = 2 });
+codes!(from_code, from_of, HostFrom { Dns = 1, None = 2, Sni = 3 });
 codes!(refusal_code, refusal_of, Refusal {
     OutsideReach = 1, NameOutsideReach = 2, AnswerWithheld = 3, Multicast = 4, SelfConnect = 5,
     Protocol = 6, Limit = 7, StoreUnavailable = 8, BoxStopping = 9,
+    OtherHost = 15, UnreadableHello = 16,
 });
 codes!(end_code, end_of, EndReason {
     Closed = 1, ResetByBox = 2, ResetByPeer = 3, DialRefused = 4, DialUnreachable = 5,

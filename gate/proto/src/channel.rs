@@ -6,7 +6,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use bailey_model::{FlowEnded, FlowOpened, FlowRefused, NameAsked, Publish, Reach, Transport};
+use bailey_model::{
+    FlowEnded, FlowNamed, FlowOpened, FlowRefused, NameAsked, Publish, Reach, Transport,
+};
 use serde::{Deserialize, Serialize};
 
 /// From the node to the gate.
@@ -87,6 +89,8 @@ pub enum GateEvent {
     FlowOpened(FlowOpened),
     /// A refused flow or name.
     FlowRefused(FlowRefused),
+    /// What an allowed flow's first bytes said of its name.
+    FlowNamed(FlowNamed),
     /// The end of an allowed flow.
     FlowEnded(FlowEnded),
     /// A name in reach. With a ticket before it is asked upstream; without one

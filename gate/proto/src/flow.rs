@@ -32,6 +32,9 @@ pub const MAX_PENDING_UDP: usize = 512;
 pub const MAX_WAITING_DATAGRAMS: usize = 8;
 /// Most bytes of datagrams that wait for entries, over all flows.
 pub const MAX_WAITING_BYTES: usize = 4 << 20;
+/// Most bytes of unfinished and remembered ClientHellos, over all UDP flows of one
+/// box.
+pub const MAX_PEEKED_BYTES: usize = 8 << 20;
 /// Most kinds of refusals that are counted apart within 10 s.
 pub const MAX_REFUSAL_KINDS: usize = 1024;
 /// Most events that wait for the node; from there on new flows are refused.

@@ -48,10 +48,10 @@ impl Refused {
     }
 
     fn event(self, count: u32) -> GateEvent {
-        let host_from = if self.host.is_some() {
-            HostFrom::Dns
-        } else {
-            HostFrom::None
+        let host_from = match (&self.host, self.refusal) {
+            (Some(_), Refusal::OtherHost) => HostFrom::Sni,
+            (Some(_), _) => HostFrom::Dns,
+            (None, _) => HostFrom::None,
         };
         GateEvent::FlowRefused(FlowRefused {
             direction: self.direction,

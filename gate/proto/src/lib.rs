@@ -12,11 +12,13 @@ mod dns;
 mod flow;
 mod flow_common;
 mod flow_dns;
+mod flow_name;
 mod flow_tell;
 mod flow_timer;
 mod gate;
 mod names;
 mod packet;
+mod peek;
 mod policy;
 mod tcp;
 mod tcp_live;
@@ -34,6 +36,7 @@ pub use policy::{Decision, NameReach, Policy};
 pub mod fuzz {
     pub use crate::dns::fuzz::fuzz_dns;
     pub use crate::gate::fuzz::fuzz_tun as gate_tun;
+    pub use crate::peek::fuzz::{fuzz_quic_initial as quic_initial, fuzz_sni as sni};
 }
 
 /// Time since the gate's start, by a clock that never goes back.

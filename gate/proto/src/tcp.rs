@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::Now;
 use crate::flow::{
-    Action, DIAL_TIMEOUT, DialFault, Dialled, ENTRY_TIMEOUT, HANDSHAKE_TIMEOUT, HostStream,
-    MAX_PENDING_TCP, MAX_TCP_FLOWS, Outlet,
+    Action, DIAL_TIMEOUT, DialFault, Dialled, ENTRY_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_PENDING_TCP,
+    MAX_TCP_FLOWS, Outlet,
 };
 use crate::flow_common::{Basis, Came, Common, End, Ends, Waits};
 use crate::flow_timer::{Alarm, Timers};
@@ -19,6 +19,7 @@ use crate::tcp_live::{Engines, Live, Out, Turn};
 mod inbound;
 mod parked;
 mod tombstones;
+mod turn;
 
 use parked::Parked;
 use tombstones::Tombstones;
@@ -442,39 +443,10 @@ impl Tcp {
         }
     }
 
-    /// A flow's turn: bytes both ways.
-    pub(crate) fn turn(
-        &mut self,
-        common: &mut Common,
-        now: Now,
-        id: FlowId,
-        host: &mut dyn HostStream,
-        out: &mut dyn Outlet,
-    ) {
-        let Some(flow) = self.flows.get_mut(&id) else {
-            return;
-        };
-        let Stage::Live(live) = &mut flow.stage else {
-            return;
-        };
-        let mut wire = Out {
-            outlet: out,
-            scratch: &mut self.scratch,
-        };
-        match live.turn(now, host, &mut wire) {
-            Turn::Going { due, again } => {
-                self.timers.set(id, &mut flow.alarm, due);
-                if again {
-                    self.touch(id);
-                }
-            }
-            Turn::Over { end, reset } => self.over(common, now, id, end, reset),
-        }
-    }
-
     /// Ends a flow whose entry stands: its end is told, its socket closed.
     fn over(&mut self, common: &mut Common, now: Now, id: FlowId, reason: EndReason, reset: bool) {
         let Some(flow) = self.remove(id) else { return };
+        flow.tell_unsaid(common, id);
         let (mut bytes_out, mut bytes_in, mut socket) = (0, 0, true);
         match flow.stage {
             Stage::Parked(parked) => {

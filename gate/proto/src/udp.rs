@@ -17,6 +17,10 @@ use crate::flow_timer::{Alarm, Timers};
 use crate::packet::{Ip, Unreachable, datagram};
 use crate::policy::Decision;
 
+mod named;
+
+use named::Watch;
+
 #[derive(Debug)]
 struct Port {
     src: SocketAddr,
@@ -34,6 +38,7 @@ struct Flow {
     basis: Basis,
     alarm: Alarm,
     last: Now,
+    watch: Option<Watch>,
     /// `Some` until its entry stands: the ticket, and packets that wait for it.
     waiting: Option<(u64, Vec<Vec<u8>>)>,
     packets_out: u64,
@@ -61,6 +66,7 @@ pub(crate) struct Udp {
     next_port: u64,
     pending: usize,
     waiting_bytes: usize,
+    peeked_bytes: usize,
 }
 
 impl Udp {
@@ -73,6 +79,7 @@ impl Udp {
             next_port: 1,
             pending: 0,
             waiting_bytes: 0,
+            peeked_bytes: 0,
         }
     }
 
@@ -102,7 +109,7 @@ impl Udp {
         if let Some(&id) = known.and_then(|port| port.flows.get(&ends.dst)) {
             return self.known(common, now, id, ip, data, out);
         }
-        if let Err((decision, why)) = self.opens(common, now, ip, ends) {
+        if let Err((decision, why)) = self.opens(common, now, ip, ends, data) {
             common.unreachable(ends, Unreachable::Port, ip.whole, out);
             common.refuse(now, Proto::Udp, ends, decision, why);
         }
@@ -128,9 +135,9 @@ impl Udp {
             }
             return;
         }
-        if let Err((decision, why)) = common.stands(Transport::Udp, flow.ends.dst, &mut flow.basis)
-        {
-            let ends = flow.ends;
+        let ends = flow.ends;
+        let stands = common.stands(Transport::Udp, ends.dst, &mut flow.basis);
+        if let Err((decision, why)) = stands.and_then(|()| self.judge_said(common, id, data)) {
             common.unreachable(ends, Unreachable::Port, ip.whole, out);
             common.refuse(now, Proto::Udp, ends, decision, why);
             return self.over(common, now, id, EndReason::Refused);
@@ -144,6 +151,7 @@ impl Udp {
         now: Now,
         ip: &Ip<'_>,
         ends: Ends,
+        data: &[u8],
     ) -> Result<(), (Decision, Refusal)> {
         let decision = common.decide(now, Transport::Udp, ends.dst);
         let granted = match &decision.verdict {
@@ -159,6 +167,7 @@ impl Udp {
         };
         let portless = ends.dst.port() == 0 || ends.src.port() == 0;
         let why = common.closed().or(portless.then_some(Refusal::Protocol));
+        named::judge_first(common, ends, &decision, data)?;
         let why = why.or((!self.make_room(common, now, ends.src)).then_some(Refusal::Limit));
         if let Some(why) = why {
             return Err((decision, why));
@@ -177,6 +186,7 @@ impl Udp {
             basis,
             alarm: Alarm::default(),
             last: now,
+            watch: Some(Watch::new(common, ends)),
             waiting: Some((ticket, vec![ip.whole.to_vec()])),
             packets_out: 0,
             packets_in: 0,
@@ -426,6 +436,7 @@ impl Udp {
         let Some(flow) = self.flows.get(&id) else {
             return;
         };
+        flow.tell_unsaid(common, id);
         let outer_src = self.ports.get(&flow.port).and_then(|port| port.outer);
         let Some(flow) = self.remove(common, id) else {
             return;
@@ -443,6 +454,8 @@ impl Udp {
 
     fn remove(&mut self, common: &mut Common, id: FlowId) -> Option<Flow> {
         let flow = self.flows.remove(&id)?;
+        let peeked = flow.watch.as_ref().map_or(0, Watch::bytes);
+        self.peeked_bytes = self.peeked_bytes.saturating_sub(peeked);
         if let Some(port) = self.ports.get_mut(&flow.port) {
             port.flows.remove(&flow.ends.dst);
             if port.flows.is_empty() {

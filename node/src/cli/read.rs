@@ -131,10 +131,11 @@ pub(super) fn flow_line(row: &FlowRow) -> String {
     };
     let host = match inbound {
         true => client,
-        false => row.dst_host.as_deref().map(show::text).unwrap_or_default(),
+        false => host_of(row),
     };
     let mut how = Vec::new();
     how.extend(row.dst_class.clone());
+    how.extend(said(row));
     how.extend(row.reason.as_deref().map(show::text));
     if let (Some(sent), Some(got)) = (row.bytes_out, row.bytes_in) {
         how.push(format!("{sent} B out, {got} B in"));
@@ -149,6 +150,32 @@ pub(super) fn flow_line(row: &FlowRow) -> String {
         row.ts,
         how.join(" · ")
     )
+}
+
+/// The name of a flow, and its source where that is not the name server.
+fn host_of(row: &FlowRow) -> String {
+    let host = row.dst_host.as_deref().map(show::text).unwrap_or_default();
+    match row.host_from.as_deref() {
+        Some("sni") => format!("{host} (sni)"),
+        _ => host,
+    }
+}
+
+/// What a flow said of its own name beyond that.
+fn said(row: &FlowRow) -> Option<String> {
+    let clear = row.tls_sni.as_deref().map(show::text);
+    match (row.sni.as_deref()?, clear) {
+        ("unproven", _) => Some("name unproven".to_owned()),
+        ("encrypted", clear) => {
+            let other = clear.filter(|_| row.tls_sni != row.dst_host);
+            let outer = other.map(|host| format!(" (in the clear {host})"));
+            Some(format!("sni: encrypted{}", outer.unwrap_or_default()))
+        }
+        (_, clear) => {
+            let other = clear.filter(|_| row.host_from.as_deref() != Some("sni"));
+            other.map(|host| format!("sni: {host}"))
+        }
+    }
 }
 
 fn notice_lines(row: &NoticeRow) -> Vec<String> {

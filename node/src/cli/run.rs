@@ -416,7 +416,7 @@ fn would_grant(refused: &FlowRefused) -> String {
     use bailey_model::{AddrClass, Refusal};
     let grantable = matches!(
         refused.refusal,
-        Refusal::OutsideReach | Refusal::NameOutsideReach
+        Refusal::OutsideReach | Refusal::NameOutsideReach | Refusal::OtherHost
     ) && matches!(
         refused.class,
         None | Some(AddrClass::Internet | AddrClass::Local)

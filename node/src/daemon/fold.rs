@@ -117,6 +117,7 @@ impl Fold {
             }
             Event::FlowOpened(_)
             | Event::FlowRefused(_)
+            | Event::FlowNamed(_)
             | Event::FlowEnded(_)
             | Event::NameAsked(_)
             | Event::Gap(_)

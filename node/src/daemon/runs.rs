@@ -253,6 +253,7 @@ impl Node {
                 Event::FlowEnded(ended)
             }
             GateEvent::FlowRefused(refused) => Event::FlowRefused(refused),
+            GateEvent::FlowNamed(named) => Event::FlowNamed(named),
             GateEvent::NameAsked(asked) => Event::NameAsked(asked),
         };
         let tag = ticket.map_or(Tag::Told(id), |ticket| Tag::Ticket(id, ticket));

@@ -89,6 +89,7 @@ impl Rules {
                 }
             }
             Event::FlowOpened(_)
+            | Event::FlowNamed(_)
             | Event::FlowEnded(_)
             | Event::NameAsked(_)
             | Event::Gap(_)

@@ -19,6 +19,7 @@ use crate::packet::flag::{ACK, FIN, RST, SYN};
 mod dns;
 mod inbound;
 mod inner;
+mod named;
 mod tcp;
 mod udp;
 
