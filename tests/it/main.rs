@@ -19,6 +19,7 @@ mod harness;
 mod kills;
 mod life;
 mod limits;
+mod names;
 mod publish;
 mod reports;
 mod sync;

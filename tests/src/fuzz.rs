@@ -5,6 +5,7 @@
 //! alone makes it again.
 
 mod boxes;
+mod hellos;
 mod noise;
 mod pool;
 mod talk;
@@ -41,6 +42,12 @@ pub fn targets() -> Vec<Target> {
     vec![
         target("gate_tun", bailey_gate_proto::fuzz::gate_tun, pool::tun()),
         target("dns", bailey_gate_proto::fuzz::fuzz_dns, pool::dns()),
+        target("sni", bailey_gate_proto::fuzz::sni, hellos::streams()),
+        target(
+            "quic_initial",
+            bailey_gate_proto::fuzz::quic_initial,
+            hellos::datagrams(),
+        ),
         target(
             "envelope",
             bailey_envelope::fuzz::envelope,
