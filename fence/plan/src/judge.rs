@@ -283,9 +283,13 @@ fn network(asked: Asked<'_>) -> Vec<Fact> {
         .collect();
     let mut facts = listed("reach", terms.iter().map(String::as_str));
     let internet = |term: &ReachTerm| matches!(term, ReachTerm::Internet);
+    let name = |term: &ReachTerm| matches!(term, ReachTerm::Name(..));
     if asked.reach.terms().iter().any(internet) {
         let ways = "names and any public host are ways out";
         facts.push(says("internet", ways));
+    } else if asked.reach.terms().iter().any(name) {
+        let proven = "refused by its hello; ECH is taken out of answers";
+        facts.push(says("another host's flow", proven));
     }
     let ports: Vec<String> = asked
         .publish

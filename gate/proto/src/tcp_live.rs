@@ -18,7 +18,9 @@ use bailey_model::link::MTU;
 use crate::Now;
 use crate::flow::{HostStream, Outlet, StreamIo};
 use crate::packet::{MAX_PACKET, seal_tcp};
-use crate::peek::{MAX_HELLO, Spoken, StreamPeek};
+use crate::peek::StreamPeek;
+
+mod begins;
 
 /// Bytes moved each way by one flow before others have their turn.
 const BUDGET: usize = 1 << 20;
@@ -374,28 +376,6 @@ impl Live {
     /// Resets the box's side.
     pub(crate) fn reset(&mut self, now: Now, wire: &mut Out<'_>) {
         self.engine.reset(now, wire);
-    }
-
-    /// Whether it is not known yet what the box's bytes begin with.
-    pub(crate) fn peeks(&self) -> bool {
-        self.peek.is_some()
-    }
-
-    /// What the box's bytes begin with, once that is known, and before the bytes
-    /// that tell it are moved. A buffer is longer than what is looked at, so all
-    /// of that lies in one piece.
-    pub(crate) fn peek(&mut self) -> Option<Spoken> {
-        let peek = self.peek.as_mut()?;
-        let sent = usize::try_from(self.bytes_out).unwrap_or(usize::MAX);
-        let spoken = match self.engine.socket().peek(MAX_HELLO) {
-            Ok(bytes) => peek.look(sent, bytes),
-            Err(RecvError::Finished) => Some(Spoken::Other),
-            Err(RecvError::InvalidState) => None,
-        };
-        if spoken.is_some() {
-            self.peek = None;
-        }
-        spoken
     }
 
     /// Moves bytes both ways, then sends what the box is owed.

@@ -196,3 +196,82 @@ fn notice_lines(row: &NoticeRow) -> Vec<String> {
     );
     std::iter::once(head).chain(entries).chain([stop]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use bailey_model::{
+        AddrClass, Direction, Entry, Event, FiveTuple, FlowId, FlowNamed, FlowOpened, Granted,
+        Host, HostFrom, Proto, Sni, Timestamp,
+    };
+
+    use super::*;
+    use crate::rows::Fold;
+
+    /// The one row of a flow to this looked up name that said this of itself.
+    fn row(looked_up: Option<&str>, sni: Sni) -> FlowRow {
+        let flow = FlowId(7);
+        let opened = FlowOpened {
+            flow,
+            direction: Direction::Out,
+            tuple: FiveTuple {
+                proto: Proto::Tcp,
+                src: ([192, 0, 0, 2], 4000).into(),
+                dst: ([93, 184, 216, 34], 443).into(),
+            },
+            host: looked_up.and_then(Host::new),
+            host_from: looked_up.map_or(HostFrom::None, |_| HostFrom::Dns),
+            class: AddrClass::Internet,
+            granted: Granted("internet".to_owned()),
+        };
+        let said = FlowNamed { flow, sni };
+        let mut fold = Fold::default();
+        for event in [Event::FlowOpened(opened), Event::FlowNamed(said)] {
+            let (no, ts) = (1, Timestamp(1));
+            fold.push("yard", &Entry { no, ts, event });
+        }
+        let mut rows = fold.finish();
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        rows.remove(0)
+    }
+
+    #[test]
+    fn a_flow_is_shown_by_its_looked_up_name_else_by_what_it_says() {
+        let shop = || Host::new("shop.example").unwrap();
+        let shown = |looked_up, sni| flow_line(&row(looked_up, sni));
+        for (looked_up, sni, wanted, absent) in [
+            (None, Sni::Host(shop()), "shop.example (sni)", "sni:"),
+            (Some("a.b"), Sni::Host(shop()), "sni: shop.example", "(sni)"),
+            (Some("a.b"), Sni::Unproven, "name unproven", "sni"),
+            (None, Sni::Encrypted(None), "sni: encrypted", "("),
+            (
+                Some("shop.example"),
+                Sni::Encrypted(Some(shop())),
+                "sni: encrypted",
+                "(in the clear",
+            ),
+            (
+                Some("a.b"),
+                Sni::Encrypted(Some(shop())),
+                "sni: encrypted (in the clear shop.example)",
+                "(sni)",
+            ),
+        ] {
+            let shown = shown(looked_up, sni);
+            assert!(shown.contains(wanted), "{wanted}: {shown}");
+            assert!(!shown.contains(absent), "{absent}: {shown}");
+            assert_eq!(shown.contains("a.b"), looked_up == Some("a.b"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_another_device_made_up_steers_no_terminal() {
+        let mut row = row(None, Sni::Encrypted(None));
+        row.tls_sni = Some("a\x1b[2J\u{202e}".to_owned());
+        row.dst_host.clone_from(&row.tls_sni);
+        for (word, from) in [("named", "sni"), ("encrypted", "dns"), ("named", "dns")] {
+            (row.sni, row.host_from) = (Some(word.to_owned()), Some(from.to_owned()));
+            let shown = flow_line(&row);
+            assert!(!shown.contains(['\x1b', '\u{202e}']), "{shown}");
+        }
+    }
+}

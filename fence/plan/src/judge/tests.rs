@@ -293,6 +293,24 @@ fn a_browser_is_not_weaker_for_what_its_class_opens_and_the_report_says_it() {
 }
 
 #[test]
+fn where_names_must_be_proven_the_report_says_what_that_takes() {
+    for (reach, proven) in [
+        ("shop.example:443", true),
+        ("local,*.shop.example", true),
+        ("internet", false),
+        ("internet,shop.example:443", false),
+        ("10.0.0.0/8", false),
+    ] {
+        let mut case = Case::of(Tier::Gated);
+        case.reach = reach.parse().unwrap();
+        let (axes, _) = judge(&case.whole(), case.asked());
+        let mut facts = axes[4].facts.iter();
+        let said = facts.any(|fact| fact.got.contains("ECH is taken out"));
+        assert_eq!(said, proven, "{reach}");
+    }
+}
+
+#[test]
 fn a_limit_that_nothing_holds_is_not_what_was_asked() {
     let mut case = Case::of(Tier::L2);
     case.limits = "cpus=1,files=64".parse().unwrap();
