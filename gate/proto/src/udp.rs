@@ -167,7 +167,8 @@ impl Udp {
         };
         let portless = ends.dst.port() == 0 || ends.src.port() == 0;
         let why = common.closed().or(portless.then_some(Refusal::Protocol));
-        named::judge_first(common, ends, &decision, data)?;
+        let watch = Watch::new(common, ends);
+        watch.judge_first(common, ends, &decision, data)?;
         let why = why.or((!self.make_room(common, now, ends.src)).then_some(Refusal::Limit));
         if let Some(why) = why {
             return Err((decision, why));
@@ -186,7 +187,7 @@ impl Udp {
             basis,
             alarm: Alarm::default(),
             last: now,
-            watch: Some(Watch::new(common, ends)),
+            watch: Some(watch),
             waiting: Some((ticket, vec![ip.whole.to_vec()])),
             packets_out: 0,
             packets_in: 0,

@@ -264,6 +264,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_flow_says_is_a_row_of_its_own_while_it_is_followed() {
+        let (flow, sni) = (FlowId(7), Sni::Unproven);
+        let event = Event::FlowNamed(FlowNamed { flow, sni });
+        let (no, ts) = (2, Timestamp(1));
+        let row = FlowRow::of("yard", &Entry { no, ts, event }).unwrap();
+        assert_eq!((row.kind.as_str(), row.flow), ("sni", Some(7)));
+        assert!(flow_line(&row).contains("name unproven"));
+    }
+
+    #[test]
     fn a_name_that_another_device_made_up_steers_no_terminal() {
         let mut row = row(None, Sni::Encrypted(None));
         row.tls_sni = Some("a\x1b[2J\u{202e}".to_owned());

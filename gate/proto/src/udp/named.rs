@@ -32,25 +32,29 @@ impl Watch {
     pub(super) fn bytes(&self) -> usize {
         self.peek.bytes()
     }
-}
 
-/// Judges the first datagram of what would be a flow, so that a client that
-/// repeats it makes one entry with a count and not many flows.
-pub(super) fn judge_first(
-    common: &Common,
-    ends: Ends,
-    decision: &Decision,
-    data: &[u8],
-) -> Result<(), (Decision, Refusal)> {
-    let spoke = Spoke {
-        flow: FlowId(0),
-        over: Transport::Udp,
-        dst: ends.dst,
-        host: decision.host.as_ref(),
-    };
-    let looked = DatagramPeek::default().look(data);
-    let mut spoken = looked.spoken.iter();
-    spoken.try_for_each(|spoken| common.judge_name(spoke, spoken))
+    /// Judges the first datagram of what would be a flow, so that a client that
+    /// repeats it makes one entry with a count and not many flows.
+    pub(super) fn judge_first(
+        &self,
+        common: &Common,
+        ends: Ends,
+        decision: &Decision,
+        data: &[u8],
+    ) -> Result<(), (Decision, Refusal)> {
+        if !self.only {
+            return Ok(());
+        }
+        let spoke = Spoke {
+            flow: FlowId(0),
+            over: Transport::Udp,
+            dst: ends.dst,
+            host: decision.host.as_ref(),
+        };
+        let looked = DatagramPeek::default().look(data);
+        let mut spoken = looked.spoken.iter();
+        spoken.try_for_each(|spoken| common.judge_name(spoke, spoken))
+    }
 }
 
 impl Udp {
