@@ -28,6 +28,8 @@ impl fmt::Display for Proto {
             Self::Tcp => f.write_str("tcp"),
             Self::Udp => f.write_str("udp"),
             Self::Dns => f.write_str("dns"),
+            // The family of the addresses says which of the two.
+            Self::Other(1 | 58) => f.write_str("icmp"),
             Self::Other(number) => write!(f, "ip{number}"),
         }
     }
@@ -198,6 +200,8 @@ pub enum Refusal {
     /// A flow that only a name opened began with a ClientHello that cannot be
     /// read to its end, or whose name is no host name.
     UnreadableHello,
+    /// The host lets its user make no ping socket (icmp(7), `ping_group_range`).
+    NoPing,
 }
 
 impl Refusal {
@@ -216,6 +220,7 @@ impl Refusal {
             Self::BoxStopping => "box stopping",
             Self::OtherHost => "hello for another host",
             Self::UnreadableHello => "unreadable hello",
+            Self::NoPing => "the host allows no ping",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reach: what a box may dial, in the words a person writes.
 //!
 //! `nothing` or a comma-joined list of `internet`, `local`,
-//! `HOST[:PORT[,PORT]][/tcp|/udp]`, `*.HOST…`, and an address or prefix with
+//! `lo:PORT[,PORT][/tcp|/udp]`, `HOST[:PORT[,PORT]][/tcp|/udp]`, `*.HOST…`, and an address or prefix with
 //! ports in the same form (an IPv6 address with ports is bracketed). A term
 //! that is only digits is a further port of the term before it.
 
@@ -12,6 +12,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::Host;
+use crate::link::PROBE_PORT;
+
+/// The port of name servers (RFC 1035 §4.2).
+const DNS_PORT: u16 = 53;
 
 /// What a box may dial. The empty list is `nothing`: a reach that grants
 /// nothing is closed, never open.
@@ -27,6 +31,8 @@ pub enum ReachTerm {
     Internet,
     /// The node's own addresses and on-link networks, not its loopback.
     Local,
+    /// Ports of the node's loopback, at the name `host.bailey`; never all of them.
+    Loopback(PortSet),
     /// The addresses that the gate's DNS gives this box for a name.
     Name(HostPattern, PortSet),
     /// An address, or all within a prefix.
@@ -149,7 +155,7 @@ impl Reach {
     pub fn names_local(&self) -> bool {
         self.terms.iter().any(|term| match term {
             ReachTerm::Local | ReachTerm::Prefix { .. } => true,
-            ReachTerm::Internet | ReachTerm::Name(..) => false,
+            ReachTerm::Internet | ReachTerm::Loopback(_) | ReachTerm::Name(..) => false,
         })
     }
 }
@@ -197,8 +203,8 @@ fn parse_term(term: &str) -> Result<ReachTerm, &'static str> {
         "mdns" => return Err("`mdns` is not carried by this version"),
         _ => {}
     }
-    if term.starts_with("lo:") {
-        return Err("`lo:PORT` is not carried by this version");
+    if term == "lo" {
+        return Err("want `lo:PORT`: the loopback is granted port by port");
     }
     let (body, transport) = match (term.strip_suffix("/tcp"), term.strip_suffix("/udp")) {
         (Some(body), _) => (body, Some(Transport::Tcp)),
@@ -207,6 +213,9 @@ fn parse_term(term: &str) -> Result<ReachTerm, &'static str> {
     };
     let (host, ports) = split_ports(body)?;
     let ports = PortSet { ports, transport };
+    if host == "lo" {
+        return parse_loopback(ports);
+    }
     if let Some((addr, len)) = parse_prefix(host)? {
         return Ok(ReachTerm::Prefix { addr, len, ports });
     }
@@ -221,6 +230,20 @@ fn parse_term(term: &str) -> Result<ReachTerm, &'static str> {
         HostPattern::Exact(name)
     };
     Ok(ReachTerm::Name(pattern, ports))
+}
+
+fn parse_loopback(ports: PortSet) -> Result<ReachTerm, &'static str> {
+    let has = |port: u16| ports.ports.contains(&port);
+    if ports.ports.is_empty() {
+        return Err("want `lo:PORT`: the loopback is granted port by port");
+    }
+    if has(DNS_PORT) {
+        return Err("port 53 of every address is the gate's own name server");
+    }
+    if has(PROBE_PORT) {
+        return Err("a box is tried by a dial to the gate's port 9, which must be refused");
+    }
+    Ok(ReachTerm::Loopback(ports))
 }
 
 /// Splits `HOST:PORT,PORT`, `[V6]:PORT`, `V6` and `HOST` into host and ports.
@@ -323,6 +346,7 @@ impl fmt::Display for ReachTerm {
         match self {
             Self::Internet => f.write_str("internet"),
             Self::Local => f.write_str("local"),
+            Self::Loopback(ports) => write!(f, "lo{ports}"),
             Self::Name(HostPattern::Exact(host), ports) => write!(f, "{host}{ports}"),
             Self::Name(HostPattern::Below(host), ports) => write!(f, "*.{host}{ports}"),
             Self::Prefix { addr, len, ports } => {
@@ -374,6 +398,9 @@ mod tests {
             "[2001:db8::/32]:443/udp",
             "2001:db8::/32",
             "local,a.b:1,2,c.d:3",
+            "lo:5432",
+            "lo:80,5432/tcp,internet",
+            "internet,lo:6000/udp",
         ] {
             let reach: Reach = text.parse().unwrap();
             assert_eq!(reach.to_string(), text);
@@ -394,7 +421,12 @@ mod tests {
             ("1.2.3", "1.2.3"),
             ("1.2.3.4/33", "1.2.3.4/33"),
             ("shop.example/sctp", "shop.example/sctp"),
-            ("lo:5432", "lo:5432"),
+            ("lo", "lo"),
+            ("lo/tcp", "lo/tcp"),
+            ("lo:", "lo:"),
+            ("lo:0", "lo:0"),
+            ("lo:8080,53", "lo:8080,53"),
+            ("lo:9", "lo:9"),
             ("mdns", "mdns"),
             ("sh op.example", "sh op.example"),
             ("[::1", "[::1"),

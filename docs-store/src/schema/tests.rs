@@ -324,3 +324,28 @@ fn no_bytes_make_unpacking_panic_or_lose_anything() {
         prop_assert_eq!(unpack(&pack(&entry).unwrap()).unwrap(), entry);
     });
 }
+
+#[test]
+fn a_ping_that_the_host_forbids_packs_to_its_frozen_bytes_and_back() {
+    let entry = Entry {
+        no: 7,
+        ts: Timestamp(1_796_000_000_000),
+        event: Event::FlowRefused(FlowRefused {
+            direction: Direction::Out,
+            proto: Proto::Other(1),
+            src: Some(addr("192.0.0.2:4321")),
+            dst: Some(addr("93.184.216.34:0")),
+            host: None,
+            host_from: HostFrom::None,
+            class: Some(AddrClass::Internet),
+            refusal: Refusal::NoPing,
+            count: 1,
+        }),
+    };
+    let bytes = pack(&entry).unwrap();
+    assert_eq!(
+        hex(&bytes),
+        "010780d0c4cfa2340381040100c0000002e12101005db8d82200000201011401"
+    );
+    assert_eq!(unpack(&bytes), Ok(entry));
+}

@@ -146,7 +146,7 @@ codes!(from_code, from_of, HostFrom { Dns = 1, None = 2, Sni = 3 });
 codes!(refusal_code, refusal_of, Refusal {
     OutsideReach = 1, NameOutsideReach = 2, AnswerWithheld = 3, Multicast = 4, SelfConnect = 5,
     Protocol = 6, Limit = 7, StoreUnavailable = 8, BoxStopping = 9,
-    OtherHost = 15, UnreadableHello = 16,
+    OtherHost = 15, UnreadableHello = 16, NoPing = 20,
 });
 codes!(end_code, end_of, EndReason {
     Closed = 1, ResetByBox = 2, ResetByPeer = 3, DialRefused = 4, DialUnreachable = 5,
