@@ -1,16 +1,18 @@
 //! What the gate and its shell say to each other, and the gate's bounds.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bailey_model::{FlowId, Transport};
 
 use crate::dns::ExchangeId;
+use crate::icmp::{Echo, EchoFault};
 
 /// Most TCP flows of one box, parked and dialling ones included. Each costs a
 /// descriptor of the gate.
 pub const MAX_TCP_FLOWS: usize = 10_000;
-/// Most TCP flows that wait for their entry or their dial. Far above what a
+/// Most TCP flows that wait for their entry, their dial, or the box's own end of
+/// the handshake. Far above what a
 /// browser opens at once, far below what would fill the node's ports.
 pub const MAX_PENDING_TCP: usize = 1024;
 /// Most TCP flows of one box that came in by its published ports, those that
@@ -84,6 +86,29 @@ pub trait Outlet {
     /// # Errors
     /// Why the socket cannot be made or cannot send there.
     fn datagram(&mut self, port: UdpPort, to: SocketAddr, data: &[u8]) -> Result<(), SendFault>;
+
+    /// A datagram to a client of the published socket at this place.
+    fn answer(&mut self, _place: u64, _client: SocketAddr, _data: &[u8]) {}
+
+    /// Whether the host lets the gate make a ping socket of this family now; an
+    /// outlet without them has none.
+    fn can_echo(&mut self, _to: IpAddr) -> bool {
+        false
+    }
+
+    /// An echo request from the ping socket of a flow, made at its first one;
+    /// the socket's own end where it was made by this.
+    ///
+    /// # Errors
+    /// Why the socket cannot be made or cannot send there.
+    fn echo(
+        &mut self,
+        _flow: FlowId,
+        _to: IpAddr,
+        _echo: Echo<'_>,
+    ) -> Result<Option<SocketAddr>, EchoFault> {
+        Err(EchoFault::NotAllowed)
+    }
 }
 
 /// Why a datagram could not be sent. One that the kernel merely had no room
@@ -157,7 +182,7 @@ pub enum Action {
         /// The judged address, dialled by number.
         dst: SocketAddr,
     },
-    /// Close a flow's socket, dialled or being dialled.
+    /// Close a flow's socket, dialled or being dialled, or its ping socket.
     Close {
         /// The flow.
         flow: FlowId,

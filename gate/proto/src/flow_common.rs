@@ -54,6 +54,9 @@ impl Came {
 pub(crate) enum Waits {
     Tcp(FlowId),
     Udp(FlowId),
+    Echo(FlowId),
+    /// A flow that came in by a published datagram port.
+    Came(FlowId),
     /// A question, by the DNS machine's own number.
     Dns(AskId),
 }
@@ -87,7 +90,7 @@ pub(crate) struct Common {
     next_ticket: u64,
     next_flow: u64,
     random: u64,
-    reply: Vec<u8>,
+    pub(crate) reply: Vec<u8>,
 }
 
 impl Common {

@@ -19,10 +19,14 @@ use crate::flow::{Action, DialFault, Dialled, HostStream, Outlet, SendFault, Udp
 use crate::flow_common::{Came, Common, Ends, Waits};
 use crate::flow_dns::{self, Door};
 use crate::flow_tell::Refused;
+use crate::fragments::{self, Fragments};
+use crate::icmp::{EchoError, Echoes};
+use crate::icmp_wire;
 use crate::packet::{self, Ip, Unreachable};
 use crate::policy::Policy;
 use crate::tcp::Tcp;
 use crate::udp::Udp;
+use crate::udp_inbound::Callers;
 
 pub(crate) mod fuzz;
 
@@ -32,7 +36,10 @@ pub struct Gate {
     common: Common,
     tcp: Tcp,
     udp: Udp,
+    echoes: Echoes,
+    callers: Callers,
     door: Door,
+    fragments: Fragments,
 }
 
 impl Gate {
@@ -53,7 +60,10 @@ impl Gate {
             common: Common::new(now, policy, u64::from_le_bytes([a, b, c, d, e, f, g, h])),
             tcp: Tcp::new(),
             udp: Udp::new(),
+            echoes: Echoes::new(),
+            callers: Callers::new(),
             door: Door::new(seed, dns_facts(facts)),
+            fragments: Fragments::default(),
         }
     }
 
@@ -89,24 +99,46 @@ impl Gate {
         if is_housekeeping(&ip) {
             return;
         }
-        if !own || ip.fragment {
+        if let Some(flow) = self.callers.answered(&ip) {
+            return self.callers.answer(now, flow, &ip, out);
+        }
+        if self.callers.nobody(&mut self.common, now, &ip, out) {
+            return;
+        }
+        if !own {
             return self.refuse_protocol(now, &ip, None, out);
         }
-        let dns = flow_dns::is_for(&ip);
+        if !ip.fragment {
+            return self.handle_whole(now, &ip, out);
+        }
+        // No kernel cuts a segment of TCP.
+        let carried = [packet::UDP, packet::ICMP, packet::ICMPV6];
+        if !carried.contains(&fragments::proto(&ip)) {
+            return self.refuse_protocol(now, &ip, None, out);
+        }
+        let whole = self.fragments.take(now, &ip);
+        if let Some(ip) = whole.as_deref().and_then(packet::parse) {
+            self.handle_whole(now, &ip, out);
+        }
+    }
+
+    /// A packet of the box's own, in one piece.
+    fn handle_whole(&mut self, now: Now, ip: &Ip<'_>, out: &mut dyn Outlet) {
+        let dns = flow_dns::is_for(ip);
         match ip.proto {
-            packet::TCP if dns => self.door.handle_tcp(&mut self.common, now, &ip, out),
-            packet::TCP => self.tcp.handle(&mut self.common, now, &ip, out),
+            packet::TCP if dns => self.door.handle_tcp(&mut self.common, now, ip, out),
+            packet::TCP => self.tcp.handle(&mut self.common, now, ip, out),
             packet::UDP if dns => {
-                self.door.handle_udp(&mut self.common, now, &ip);
+                self.door.handle_udp(&mut self.common, now, ip);
                 self.door.flush(&mut self.common, now, out);
             }
-            packet::UDP => self.udp.handle(&mut self.common, now, &ip, out),
-            packet::ICMP | packet::ICMPV6 if is_echo(&ip) => {
-                self.refuse_protocol(now, &ip, Some(Unreachable::Prohibited), out);
+            packet::UDP => self.udp.handle(&mut self.common, now, ip, out),
+            packet::ICMP | packet::ICMPV6 if icmp_wire::is_echo(ip) => {
+                self.echoes.handle(&mut self.common, now, ip, out);
             }
             // Other ICMP of the box answers packets that it was sent.
             packet::ICMP | packet::ICMPV6 => {}
-            _ => self.refuse_protocol(now, &ip, Some(Unreachable::Protocol), out),
+            _ => self.refuse_protocol(now, ip, Some(Unreachable::Protocol), out),
         }
     }
 
@@ -148,6 +180,10 @@ impl Gate {
             (Some(Waits::Tcp(flow)), false) => self.tcp.refused(common, now, flow, out),
             (Some(Waits::Udp(flow)), true) => self.udp.committed(common, now, flow, out),
             (Some(Waits::Udp(flow)), false) => self.udp.refused(common, now, flow, out),
+            (Some(Waits::Echo(flow)), true) => self.echoes.committed(common, now, flow, out),
+            (Some(Waits::Echo(flow)), false) => self.echoes.refused(common, now, flow, out),
+            (Some(Waits::Came(flow)), true) => self.callers.committed(common, now, flow, out),
+            (Some(Waits::Came(flow)), false) => self.callers.refused(common, now, flow),
             (Some(Waits::Dns(id)), stands) => {
                 match stands {
                     true => self.door.dns().handle_committed(now, id, &common.policy),
@@ -180,6 +216,20 @@ impl Gate {
         client: SocketAddr,
     ) -> Option<FlowId> {
         self.tcp.accepted(&mut self.common, now, publish, client)
+    }
+
+    /// A datagram came by a published port, whose socket is known by its place.
+    pub fn handle_came(
+        &mut self,
+        now: Now,
+        (place, publish): (u64, Publish),
+        client: SocketAddr,
+        data: &[u8],
+        out: &mut dyn Outlet,
+    ) {
+        let came = Came { publish, client };
+        self.callers
+            .came(&mut self.common, now, place, came, data, out);
     }
 
     /// Somebody came by a published port and was reset for want of a descriptor.
@@ -244,6 +294,31 @@ impl Gate {
         self.udp.failed(&mut self.common, port, to, fault, out);
     }
 
+    /// An echo reply came to a flow's ping socket: its sequence number, and
+    /// what follows its header.
+    pub fn handle_echo_reply(
+        &mut self,
+        now: Now,
+        flow: FlowId,
+        from: IpAddr,
+        reply: (u16, &[u8]),
+        out: &mut dyn Outlet,
+    ) {
+        self.echoes
+            .reply(&mut self.common, now, flow, from, reply, out);
+    }
+
+    /// An ICMP error came for what a flow's ping socket sent.
+    pub fn handle_echo_failed(
+        &mut self,
+        now: Now,
+        flow: FlowId,
+        error: EchoError,
+        out: &mut dyn Outlet,
+    ) {
+        self.echoes.failed(&mut self.common, now, flow, error, out);
+    }
+
     /// A resolver's message, with the address that it came from.
     pub fn handle_upstream(
         &mut self,
@@ -268,20 +343,23 @@ impl Gate {
 
     /// Resets every flow, on both sides once the actions are done, and refuses
     /// everything from now on. The number of flows, those being dialled and
-    /// UDP's included.
+    /// UDP's and echoes included.
     pub fn stop(&mut self, now: Now, out: &mut dyn Outlet) -> u32 {
         let common = &mut self.common;
         common.stopping = true;
-        let flows = self.tcp.stop(common, now, out) + self.udp.stop(common, now);
+        let flows = self.tcp.stop(common, now, out)
+            + self.udp.stop(common, now)
+            + self.echoes.stop(common, now)
+            + self.callers.stop(common, now);
         self.door.stop(common, now, out);
         common.told.close(now);
         u32::try_from(flows).unwrap_or(u32::MAX)
     }
 
-    /// Number of flows, those being dialled and UDP's included.
+    /// Number of flows, those being dialled and UDP's and echoes included.
     #[must_use]
     pub fn flows(&self) -> usize {
-        self.tcp.len() + self.udp.len()
+        self.tcp.len() + self.udp.len() + self.echoes.len() + self.callers.len()
     }
 
     /// The next thing that the shell has to do.
@@ -300,7 +378,10 @@ impl Gate {
         [
             self.tcp.poll_timeout(),
             self.udp.poll_timeout(),
+            self.echoes.poll_timeout(),
+            self.callers.poll_timeout(),
             self.door.poll_timeout(),
+            self.fragments.poll_timeout(),
             self.common.told.poll_timeout(),
         ]
         .into_iter()
@@ -312,7 +393,10 @@ impl Gate {
     pub fn handle_timeout(&mut self, now: Now, out: &mut dyn Outlet) {
         self.tcp.handle_timeout(&mut self.common, now, out);
         self.udp.handle_timeout(&mut self.common, now, out);
+        self.echoes.handle_timeout(&mut self.common, now, out);
+        self.callers.handle_timeout(&mut self.common, now);
         self.door.handle_timeout(&mut self.common, now, out);
+        self.fragments.expire(now);
         self.common.told.collect(now);
     }
 }
@@ -334,12 +418,6 @@ fn is_housekeeping(ip: &Ip<'_>) -> bool {
         HOP_BY_HOP => kind == Some(packet::ICMPV6) && ip.dst.is_multicast(),
         _ => false,
     }
-}
-
-fn is_echo(ip: &Ip<'_>) -> bool {
-    let kind = ip.payload.first().copied();
-    (ip.proto == packet::ICMP && kind == Some(8))
-        || (ip.proto == packet::ICMPV6 && kind == Some(128))
 }
 
 #[cfg(test)]

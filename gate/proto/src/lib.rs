@@ -12,10 +12,15 @@ mod dns;
 mod flow;
 mod flow_common;
 mod flow_dns;
+mod flow_echo;
 mod flow_name;
 mod flow_tell;
 mod flow_timer;
+mod fragments;
 mod gate;
+mod host_end;
+mod icmp;
+mod icmp_wire;
 mod names;
 mod packet;
 mod peek;
@@ -23,14 +28,21 @@ mod policy;
 mod tcp;
 mod tcp_live;
 mod udp;
+mod udp_inbound;
 
 pub use addr::{NodeAddrs, classify, classify_end, nat64_prefixes, stricter, unmapped};
 pub use coalesce::{Coalescer, Seen, WINDOW};
 pub use dns::{AskId, Dns, DnsFacts, DnsOutput, ExchangeId};
 pub use flow::*;
+pub use fragments::{FRAGMENT_TIMEOUT, MAX_FRAGMENT_BYTES, MAX_FRAGMENT_SETS, MAX_FRAGMENTS};
 pub use gate::Gate;
+pub use icmp::{
+    ECHO_IDLE, Echo, EchoError, EchoFault, MAX_ECHO_FLOWS, MAX_PENDING_ECHO, MAX_WAITING_ECHO,
+    MAX_WAITING_ECHO_BYTES,
+};
 pub use names::NameTable;
 pub use policy::{Decision, NameReach, Policy};
+pub use udp_inbound::MAX_INBOUND_UDP;
 
 /// Targets for a fuzzer, each replayed by an ordinary test.
 pub mod fuzz {

@@ -16,16 +16,20 @@ pub(crate) const UDP: u8 = 17;
 /// IANA protocol number of ICMPv6.
 pub(crate) const ICMPV6: u8 = 58;
 
+/// The fragment header's number (RFC 8200 §4.5).
+pub(crate) const FRAGMENT: u8 = 44;
+
 /// Most bytes that one packet can have: its length field has 16 bits.
 pub(crate) const MAX_PACKET: usize = 65535;
 
 /// Hop limit of packets to the box. It is one hop away.
 const HOPS: u8 = 64;
-const V4_HEADER: usize = 20;
-const V6_HEADER: usize = 40;
+pub(crate) const V4_HEADER: usize = 20;
+pub(crate) const V6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 const TCP_HEADER: usize = 20;
-const ICMP_HEADER: usize = 8;
+/// Type, code, checksum and a word of the type's own.
+pub(crate) const ICMP_HEADER: usize = 8;
 /// An ICMP error is at most this long over IPv4 (RFC 1812 §4.3.2.3).
 const ICMP_V4_ERROR: usize = 576;
 /// An ICMPv6 error is at most this long (RFC 4443 §2.4, the minimum MTU).
@@ -79,8 +83,6 @@ fn parse_v4(packet: &[u8]) -> Option<Ip<'_>> {
 }
 
 fn parse_v6(packet: &[u8]) -> Option<Ip<'_>> {
-    /// The fragment header's number (RFC 8200 §4.5).
-    const FRAGMENT: u8 = 44;
     let header: &[u8; V6_HEADER] = packet.first_chunk()?;
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let whole = packet.get(..V6_HEADER + payload)?;
@@ -94,6 +96,26 @@ fn parse_v6(packet: &[u8]) -> Option<Ip<'_>> {
         payload: whole.get(V6_HEADER..)?,
         whole,
     })
+}
+
+/// Source, destination and protocol of a packet of which only the beginning is
+/// there, as an ICMP error quotes it.
+pub(crate) fn quoted_ends(quoted: &[u8]) -> Option<(IpAddr, IpAddr, u8)> {
+    match quoted.first()? >> 4 {
+        4 => {
+            let header: &[u8; V4_HEADER] = quoted.first_chunk()?;
+            let src: [u8; 4] = header[12..16].try_into().ok()?;
+            let dst: [u8; 4] = header[16..20].try_into().ok()?;
+            Some((src.into(), dst.into(), header[9]))
+        }
+        6 => {
+            let header: &[u8; V6_HEADER] = quoted.first_chunk()?;
+            let src: [u8; 16] = header[8..24].try_into().ok()?;
+            let dst: [u8; 16] = header[24..40].try_into().ok()?;
+            Some((src.into(), dst.into(), header[6]))
+        }
+        _ => None,
+    }
 }
 
 /// Flags of a TCP segment.
@@ -278,31 +300,45 @@ pub(crate) fn write_unreachable(
     why: Unreachable,
     about: &[u8],
 ) -> bool {
-    let (proto, (kind, code), most) = match to {
-        IpAddr::V4(_) => (ICMP, why.v4(), ICMP_V4_ERROR - V4_HEADER - ICMP_HEADER),
-        IpAddr::V6(_) => (ICMPV6, why.v6(), ICMP_V6_ERROR - V6_HEADER - ICMP_HEADER),
+    let (kind, code) = match to {
+        IpAddr::V4(_) => why.v4(),
+        IpAddr::V6(_) => why.v6(),
     };
-    let quoted = about.get(..about.len().min(most)).unwrap_or_default();
-    if begin(out, from, to, proto, ICMP_HEADER + quoted.len()).is_none() {
-        return false;
-    }
-    let at = out.len();
     // A parameter problem points at the next header field (RFC 4443 §3.4).
-    let pointer: u32 = if (proto, kind) == (ICMPV6, 4) { 6 } else { 0 };
-    out.extend_from_slice(&[kind, code, 0, 0]);
-    out.extend_from_slice(&pointer.to_be_bytes());
-    out.extend_from_slice(quoted);
-    let body = out.get(at..).unwrap_or_default();
-    let sum = match proto {
-        ICMP => fold(add(0, body)),
-        _ => transport_checksum(from, to, ICMPV6, body),
+    let pointer: u32 = if to.is_ipv6() && kind == 4 { 6 } else { 0 };
+    crate::icmp_wire::write(out, (from, to), (kind, code), pointer, quote(to, about))
+}
+
+/// As much of a packet as an ICMP error to that address quotes.
+pub(crate) fn quote(to: IpAddr, about: &[u8]) -> &[u8] {
+    let most = match to {
+        IpAddr::V4(_) => ICMP_V4_ERROR - V4_HEADER - ICMP_HEADER,
+        IpAddr::V6(_) => ICMP_V6_ERROR - V6_HEADER - ICMP_HEADER,
     };
-    put_u16(out, at + 2, sum);
-    true
+    about.get(..about.len().min(most)).unwrap_or_default()
+}
+
+/// The checksum of an IPv4 header (RFC 791 §3.1).
+pub(crate) fn checksum(header: &[u8]) -> u16 {
+    fold(add(0, header))
+}
+
+/// The checksum over an ICMP message; 0 over one that holds its own.
+pub(crate) fn icmp_checksum(src: IpAddr, dst: IpAddr, body: &[u8]) -> u16 {
+    match dst {
+        IpAddr::V4(_) => fold(add(0, body)),
+        IpAddr::V6(_) => transport_checksum(src, dst, ICMPV6, body),
+    }
 }
 
 /// Starts a packet with an IP header; the payload's length if all is in bounds.
-fn begin(out: &mut Vec<u8>, src: IpAddr, dst: IpAddr, proto: u8, payload: usize) -> Option<u16> {
+pub(crate) fn begin(
+    out: &mut Vec<u8>,
+    src: IpAddr,
+    dst: IpAddr,
+    proto: u8,
+    payload: usize,
+) -> Option<u16> {
     out.clear();
     let len = u16::try_from(payload).ok()?;
     match (src, dst) {
@@ -327,7 +363,7 @@ fn begin(out: &mut Vec<u8>, src: IpAddr, dst: IpAddr, proto: u8, payload: usize)
     Some(len)
 }
 
-fn put_u16(out: &mut [u8], at: usize, value: u16) {
+pub(crate) fn put_u16(out: &mut [u8], at: usize, value: u16) {
     if let Some(place) = out.get_mut(at..at + 2) {
         place.copy_from_slice(&value.to_be_bytes());
     }

@@ -7,6 +7,7 @@ use bailey_model::{
 };
 
 use crate::addr::{NodeAddrs, classify, classify_end, in_prefix, unmapped};
+use crate::host_end;
 
 /// What a box may dial, and what the node's addresses are at this moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub enum NameReach {
 enum End {
     Dial(Transport, u16),
     AnyPort,
+    /// Granted by what grants every port.
+    Echo,
 }
 
 impl Policy {
@@ -63,9 +66,55 @@ impl Policy {
         dst: SocketAddr,
         names: impl IntoIterator<Item = &'a Host>,
     ) -> Decision {
+        if let Some(decision) = self.decide_loopback(transport, dst) {
+            return decision;
+        }
         let names: Vec<&Host> = names.into_iter().collect();
         let class = classify_end(transport, dst, &self.addrs, &self.listeners);
-        let judged = self.judge(class, dst.ip(), End::Dial(transport, dst.port()), &names);
+        self.decide_end(class, dst.ip(), End::Dial(transport, dst.port()), &names)
+    }
+
+    /// Judges a dial of the gate's own address at a port that an `lo:` term
+    /// grants: it is the node's loopback that is dialled, and judged.
+    fn decide_loopback(&self, transport: Transport, dst: SocketAddr) -> Option<Decision> {
+        let meant = host_end::loopback(dst)?;
+        let grants = |term: &&ReachTerm| matches!(term, ReachTerm::Loopback(ports) if ports.contains(transport, dst.port()));
+        let term = self.reach.terms().iter().find(grants)?;
+        let class = classify_end(transport, meant, &self.addrs, &self.listeners);
+        let verdict = match class {
+            AddrClass::Loopback => Verdict::Allow(Granted(term.to_string())),
+            // Where the node itself listens.
+            _ => Verdict::Refuse(Refusal::OutsideReach),
+        };
+        Some(Decision {
+            verdict,
+            class,
+            host: None,
+            host_from: HostFrom::None,
+        })
+    }
+
+    /// Whether the reach holds a port of the node's loopback.
+    #[must_use]
+    pub fn has_loopback(&self) -> bool {
+        let loopback = |term: &ReachTerm| matches!(term, ReachTerm::Loopback(_));
+        self.reach.terms().iter().any(loopback)
+    }
+
+    /// Judges an echo request to `dst`. A term that names ports or a transport
+    /// grants none.
+    pub fn decide_echo<'a>(
+        &self,
+        dst: IpAddr,
+        names: impl IntoIterator<Item = &'a Host>,
+    ) -> Decision {
+        let names: Vec<&Host> = names.into_iter().collect();
+        let class = classify(dst, &self.addrs);
+        self.decide_end(class, dst, End::Echo, &names)
+    }
+
+    fn decide_end(&self, class: AddrClass, dst: IpAddr, end: End, names: &[&Host]) -> Decision {
+        let judged = self.judge(class, dst, end, names);
         let (verdict, by_name) = match judged {
             Ok((term, name)) => (Verdict::Allow(Granted(term.to_string())), name),
             Err(refusal) => (Verdict::Refuse(refusal), None),
@@ -133,7 +182,7 @@ impl Policy {
                     return NameReach::Inside;
                 }
                 ReachTerm::Name(pattern, _) => ancestor |= is_ancestor_of(name, pattern),
-                ReachTerm::Local | ReachTerm::Prefix { .. } => {}
+                ReachTerm::Local | ReachTerm::Loopback(_) | ReachTerm::Prefix { .. } => {}
             }
         }
         if ancestor {
@@ -148,7 +197,10 @@ impl Policy {
     pub fn grants_below(&self, name: &Host) -> bool {
         self.reach.terms().iter().any(|term| match term {
             ReachTerm::Name(pattern, _) => is_ancestor_of(name, pattern),
-            ReachTerm::Internet | ReachTerm::Local | ReachTerm::Prefix { .. } => false,
+            ReachTerm::Internet
+            | ReachTerm::Local
+            | ReachTerm::Loopback(_)
+            | ReachTerm::Prefix { .. } => false,
         })
     }
 
@@ -170,10 +222,13 @@ fn grants<'n>(
     let port = |ports: &bailey_model::PortSet| match end {
         End::Dial(transport, port) => ports.contains(transport, port),
         End::AnyPort => true,
+        End::Echo => ports.ports.is_empty() && ports.transport.is_none(),
     };
     match term {
         ReachTerm::Internet => (class == AddrClass::Internet).then_some(None),
         ReachTerm::Local => (class == AddrClass::Local).then_some(None),
+        // Only by the gate's own address, which is judged before.
+        ReachTerm::Loopback(_) => None,
         ReachTerm::Prefix {
             addr: prefix,
             len,

@@ -106,13 +106,16 @@ impl Tcp {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
+        let pending = flow.is_pending();
         match &mut flow.stage {
             Stage::Live(live) => {
                 let mut wire = Out {
                     outlet: out,
                     scratch: &mut self.scratch,
                 };
-                match live.ingress(now, ip.whole, seg.has(flag::RST), &mut wire) {
+                let turn = live.ingress(now, ip.whole, seg.has(flag::RST), &mut wire);
+                self.pending -= usize::from(pending && !flow.is_pending());
+                match turn {
                     Some(Turn::Over {
                         end: EndReason::DialRefused,
                         ..
@@ -256,7 +259,7 @@ impl Tcp {
         self.timers.set(id, &mut flow.alarm, Some(due));
         common.actions.push_back(Action::Dial {
             flow: id,
-            dst: flow.ends.dst,
+            dst: crate::host_end::outer(flow.ends.dst),
         });
     }
 
@@ -346,7 +349,6 @@ impl Tcp {
             scratch: &mut self.scratch,
         };
         if engine.open(now, at, &parked.packet, &mut wire) {
-            self.pending = self.pending.saturating_sub(1);
             flow.stage = Stage::Live(Box::new(Live::new(engine, now + HANDSHAKE_TIMEOUT, None)));
             self.touch(id);
         } else {
@@ -480,9 +482,7 @@ impl Tcp {
     fn remove(&mut self, id: FlowId) -> Option<Flow> {
         let flow = self.flows.remove(&id)?;
         self.by_ends.remove(&flow.ends);
-        if matches!(flow.stage, Stage::Parked(_)) {
-            self.pending = self.pending.saturating_sub(1);
-        }
+        self.pending -= usize::from(flow.is_pending());
         if flow.came.is_some() {
             self.inbound.left();
         }

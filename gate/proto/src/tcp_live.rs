@@ -315,6 +315,11 @@ impl Live {
         self.writable |= writable;
     }
 
+    /// Whether the handshake is not done.
+    pub(crate) fn is_half_open(&self) -> bool {
+        !self.established
+    }
+
     pub(crate) fn handshake_failed(&self, now: Now) -> bool {
         !self.established && now >= self.handshake_until
     }

@@ -14,6 +14,7 @@ use crate::flow::{
 };
 use crate::flow_common::{Basis, Common, End, Ends, Waits};
 use crate::flow_timer::{Alarm, Timers};
+use crate::host_end;
 use crate::packet::{Ip, Unreachable, datagram};
 use crate::policy::Decision;
 
@@ -326,7 +327,7 @@ impl Udp {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        match out.datagram(flow.port, flow.ends.dst, data) {
+        match out.datagram(flow.port, host_end::outer(flow.ends.dst), data) {
             Ok(()) => {
                 flow.packets_out += 1;
                 flow.bytes_out += u64::try_from(data.len()).unwrap_or(0);
@@ -373,6 +374,9 @@ impl Udp {
         data: &[u8],
         out: &mut dyn Outlet,
     ) {
+        let Some(from) = host_end::inner(from) else {
+            return;
+        };
         let Some((src, id)) = self.allowed(port, from) else {
             return;
         };
@@ -399,6 +403,8 @@ impl Udp {
         let highest = SocketAddr::new(from.ip(), u16::MAX);
         let exact = port.flows.get(&from).into_iter();
         let near = port.flows.range(lowest..=highest).map(|(_, id)| id);
+        // The node's loopback is granted port by port.
+        let near = near.filter(|_| host_end::loopback(from).is_none());
         let open = |id: &&FlowId| {
             self.flows
                 .get(id)
@@ -419,7 +425,8 @@ impl Udp {
         let Some(known) = self.ports.get(&port) else {
             return;
         };
-        let Some(flow) = known.flows.get(&to).and_then(|id| self.flows.get(id)) else {
+        let flow = host_end::inner(to).and_then(|to| known.flows.get(&to));
+        let Some(flow) = flow.and_then(|id| self.flows.get(id)) else {
             return;
         };
         if flow.waiting.is_some() {

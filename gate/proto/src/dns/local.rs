@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use bailey_model::link::{GATE_V4, GATE_V6};
 use bailey_model::{AddrClass, Host};
 use hickory_proto::rr::rdata::PTR;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
@@ -47,7 +48,7 @@ pub(super) fn route(
     let Some(host) = request.host() else {
         return Route::Answer(Answer::nodata(request.name()));
     };
-    if let Some(route) = special(request, &host) {
+    if let Some(route) = special(request, &host, policy) {
         return route;
     }
     if host.as_str() == "in-addr.arpa" || host.as_str() == "ip6.arpa" {
@@ -152,7 +153,7 @@ fn is_nowhere(host: &str) -> bool {
         .any(|ancestor| is_or_below(host, ancestor))
 }
 
-fn special(request: &Request, host: &Host) -> Option<Route> {
+fn special(request: &Request, host: &Host, policy: &Policy) -> Option<Route> {
     let name = request.name();
     let addrs = |addrs: &[IpAddr]| {
         let of_type = of_type(addrs, request.qtype);
@@ -173,6 +174,16 @@ fn special(request: &Request, host: &Host) -> Option<Route> {
     }
     if text == "ipv4only.arpa" {
         return Some(Route::Answer(addrs(&IPV4ONLY)));
+    }
+    if policy.has_loopback() {
+        // The node's loopback, at the ports that are granted.
+        match text {
+            "host.bailey" => {
+                return Some(Route::Answer(addrs(&[GATE_V4.into(), GATE_V6.into()])));
+            }
+            "bailey" => return Some(Route::Answer(Answer::nodata(name))),
+            _ => {}
+        }
     }
     // The canary by which a browser learns that the network's DNS decides.
     if is_or_below(text, "host.bailey") || text == "use-application-dns.net" {

@@ -13,6 +13,7 @@ use crate::channel::{GateConfig, HostFacts};
 use crate::flow::{
     Action, DialFault, Dialled, HostStream, MAX_EVENTS, Outlet, SendFault, StreamIo, UdpPort,
 };
+use crate::icmp::{Echo, EchoError, EchoFault};
 use crate::packet::{self, MAX_PACKET};
 
 /// The port by which somebody comes in.
@@ -22,10 +23,17 @@ const PUBLISH: Publish = Publish {
     box_port: 7,
 };
 
+/// The same for datagrams.
+const PUBLISH_UDP: Publish = Publish {
+    transport: Transport::Udp,
+    ..PUBLISH
+};
+
 /// Where the gate's packets go: nowhere, but they must be packets.
 #[derive(Debug, Default)]
 struct Checked {
     port: Option<UdpPort>,
+    echo: Option<FlowId>,
 }
 
 impl Outlet for Checked {
@@ -44,6 +52,26 @@ impl Outlet for Checked {
             Some(0) => Err(SendFault::NoSocket),
             Some(1) => Err(SendFault::HostUnreachable),
             _ => Ok(()),
+        }
+    }
+
+    fn can_echo(&mut self, to: IpAddr) -> bool {
+        to.is_ipv4()
+    }
+
+    fn echo(
+        &mut self,
+        flow: FlowId,
+        _: IpAddr,
+        echo: Echo<'_>,
+    ) -> Result<Option<SocketAddr>, EchoFault> {
+        self.echo = Some(flow);
+        match echo.seq & 7 {
+            0 => Err(EchoFault::NotAllowed),
+            1 => Err(EchoFault::NoSocket),
+            2 => Err(EchoFault::TooBig(echo.hops.into())),
+            3 => Err(EchoFault::HostUnreachable),
+            _ => Ok(None),
         }
     }
 }
@@ -117,6 +145,10 @@ pub fn fuzz_tun(data: &[u8]) {
                 let client = SocketAddr::from(([127, 0, 0, 1], u16::from(*with)));
                 let _turned_away = gate.handle_accepted(now, PUBLISH, client);
             }
+            4 if what & 0x20 != 0 => {
+                let client = SocketAddr::from(([127, 0, 0, 1], 1024 + u16::from(with & 3)));
+                gate.handle_came(now, (0, PUBLISH_UDP), client, data, &mut out);
+            }
             4 => gate.handle_ready(FlowId((with & 15).into()), true, true),
             5 => now += Duration::from_millis(u64::from(*with).pow(2)),
             6 => {
@@ -124,6 +156,18 @@ pub fn fuzz_tun(data: &[u8]) {
                 if let Some(port) = out.port {
                     gate.handle_datagram(now, port, from, data, &mut out);
                     gate.handle_datagram_failed(port, from, SendFault::PortUnreachable, &mut out);
+                }
+                if let Some(flow) = out.echo {
+                    let error = EchoError {
+                        seq: u16::from(*with & 15),
+                        kind: *with,
+                        code: with & 3,
+                        mtu: u32::from(*with),
+                        from: Some(from.ip()),
+                    };
+                    gate.handle_echo_failed(now, flow, error, &mut out);
+                    let to = IpAddr::from([93, 1, 1, 1]);
+                    gate.handle_echo_reply(now, flow, to, (error.seq, data), &mut out);
                 }
             }
             _ if *with == 255 => drop(gate.stop(now, &mut out)),
@@ -260,7 +304,22 @@ mod tests {
             if proto == 17 {
                 packet[24..26].copy_from_slice(&[0, len - 20]);
             }
+            if proto == 1 {
+                packet[20..22].copy_from_slice(&[8, 0]);
+                packet[22..24].copy_from_slice(&[0, 0]);
+                let sum = crate::packet::icmp_checksum(
+                    [0, 0, 0, 0].into(),
+                    [0, 0, 0, 0].into(),
+                    &packet[20..],
+                );
+                packet[22..24].copy_from_slice(&sum.to_be_bytes());
+            }
             let at = usize::from(noise.next().unwrap());
+            // Now and then a fragment, the first, a middle or a last one.
+            if at % 7 == 0 {
+                packet[6] = noise.next().unwrap() & 0x20;
+                packet[7] = noise.next().unwrap() & 3;
+            }
             if at % 5 == 0
                 && let Some(octet) = packet.get_mut(at)
             {

@@ -372,3 +372,42 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_port_of_the_nodes_loopback_is_granted_alone_and_by_the_gates_address() {
+    let mut policy = policy("lo:5432,6000/tcp,lo:7000");
+    policy
+        .listeners
+        .push((Transport::Tcp, "127.0.0.1:6000".parse().unwrap()));
+    let judge = |over, dst: &str| {
+        let decision = policy.decide(over, dst.parse().unwrap(), []);
+        (
+            matches!(decision.verdict, Verdict::Allow(_)),
+            decision.class,
+        )
+    };
+    let (tcp, udp) = (Transport::Tcp, Transport::Udp);
+    for (over, dst, granted, class) in [
+        (tcp, "192.0.0.1:5432", true, AddrClass::Loopback),
+        (tcp, "[fd00:ba11:e700::1]:5432", true, AddrClass::Loopback),
+        (udp, "192.0.0.1:7000", true, AddrClass::Loopback),
+        (tcp, "192.0.0.1:7000", true, AddrClass::Loopback),
+        // Another transport, another port, where the node itself listens.
+        (udp, "192.0.0.1:5432", false, AddrClass::Gate),
+        (tcp, "192.0.0.1:5433", false, AddrClass::Gate),
+        (tcp, "192.0.0.1:6000", false, AddrClass::Node),
+        // Any other way to the loopback or to the node.
+        (tcp, "127.0.0.1:5432", false, AddrClass::Loopback),
+        (tcp, "[::1]:5432", false, AddrClass::Loopback),
+        (tcp, "[::ffff:192.0.0.1]:5432", false, AddrClass::Gate),
+        (tcp, "192.0.0.3:5432", false, AddrClass::Gate),
+        (tcp, "192.168.1.5:5432", false, AddrClass::Local),
+    ] {
+        assert_eq!(judge(over, dst), (granted, class), "{dst}");
+    }
+    // A name cannot lead there.
+    let name = host("shop.example");
+    let lo = "192.0.0.1".parse().unwrap();
+    assert_eq!(policy.judge_answer(&name, lo), Err(AddrClass::Gate));
+    assert_eq!(allowed("internet,local", tcp, "192.0.0.1:5432", &[]), None);
+}

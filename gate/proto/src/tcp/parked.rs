@@ -32,3 +32,16 @@ impl Parked {
         now < self.until
     }
 }
+
+impl super::Flow {
+    /// Whether the box's handshake is not done: the dial, and the answer that
+    /// the box may never acknowledge (RFC 4987). What comes in has a bound of
+    /// its own.
+    pub(super) fn is_pending(&self) -> bool {
+        match &self.stage {
+            super::Stage::Parked(_) => true,
+            super::Stage::Live(live) => self.came.is_none() && live.is_half_open(),
+            super::Stage::Entering(_) => false,
+        }
+    }
+}

@@ -282,3 +282,19 @@ fn the_hosts_file_is_answered_here_where_the_reach_covers_it() {
     ));
     assert!(is_nxdomain(&ask("nothing", "nas", RecordType::A).0));
 }
+
+#[test]
+fn the_nodes_loopback_has_a_name_where_a_port_of_it_is_granted() {
+    let mut bench = Bench::new("lo:5432");
+    bench.query("host.bailey", RecordType::A);
+    assert_eq!(addrs(&bench.reply()), ["192.0.0.1"]);
+    bench.query("host.bailey", RecordType::AAAA);
+    assert_eq!(addrs(&bench.reply()), ["fd00:ba11:e700::1"]);
+    for (name, qtype) in [("host.bailey", RecordType::TXT), ("bailey", RecordType::A)] {
+        bench.query(name, qtype);
+        assert!(is_nodata(&bench.reply()), "{name}");
+    }
+    bench.query("other.host.bailey", RecordType::A);
+    assert!(is_nxdomain(&bench.reply()));
+    assert!(bench.asks().is_empty() && bench.refusals().is_empty());
+}

@@ -418,3 +418,58 @@ fn a_megabyte_passes_each_way_unchanged() {
     }
     assert!(got == sent && far.from_box == sent);
 }
+
+#[test]
+fn a_granted_port_of_the_nodes_loopback_is_dialled_there() {
+    let mut rig = Rig::new("lo:5432");
+    rig.send(40000, "192.0.0.1:5432", 100, 0, SYN, b"");
+    let (ticket, FlowOpened { flow, class, .. }) = rig.opened();
+    assert_eq!(class, bailey_model::AddrClass::Loopback);
+    rig.word(ticket, true);
+    let dst = at("127.0.0.1:5432");
+    assert_eq!(rig.actions(), [Action::Dial { flow, dst }]);
+    rig.dialled(flow, Ok(()));
+    rig.turns(&mut Far::default());
+    assert_eq!(rig.seen().src, at("192.0.0.1:5432"));
+    // Another port is refused at once.
+    rig.send(40001, "192.0.0.1:5433", 100, 0, SYN, b"");
+    assert_eq!(rig.seen().flags, RST | ACK);
+    assert_eq!(rig.refused().refusal, Refusal::OutsideReach);
+}
+
+#[test]
+fn half_open_connections_are_bounded_and_an_end_of_one_makes_room() {
+    let mut rig = Rig::new("internet");
+    let mut far = Far::default();
+    for src in 0..u16::try_from(MAX_PENDING_TCP).unwrap() {
+        let flow = rig.dialling(10_000 + src);
+        rig.dialled(flow, Ok(()));
+        rig.turns(&mut far);
+        assert_eq!(rig.seen().flags, SYN | ACK);
+    }
+    rig.send(9999, SHOP, 100, 0, SYN, b"");
+    assert_eq!(rig.seen().flags, RST | ACK);
+    assert_eq!(rig.refused().refusal, Refusal::Limit);
+    // One that the box resets, and those whose time is up.
+    rig.send(10_000, SHOP, 101, 0, RST, b"");
+    rig.turns(&mut far);
+    rig.events();
+    rig.actions();
+    rig.dialling(9999);
+    for _ in 0..=crate::flow::HANDSHAKE_TIMEOUT.as_secs() {
+        rig.pass(Duration::from_secs(1));
+        rig.turns(&mut far);
+    }
+    rig.events();
+    rig.actions();
+    rig.sink.packets.clear();
+    // One that is done is none of them.
+    for src in 0..u16::try_from(MAX_PENDING_TCP).unwrap() + 5 {
+        let flow = rig.dialling(30_000 + src);
+        rig.dialled(flow, Ok(()));
+        rig.turns(&mut far);
+        let next = rig.seen().seq.wrapping_add(1);
+        rig.send(30_000 + src, SHOP, 101, next, ACK, b"");
+        rig.turns(&mut far);
+    }
+}

@@ -207,3 +207,102 @@ fn no_socket_is_a_refusal_that_says_limit() {
     assert_eq!(read_icmp(&rig.sink.packets[0]), (at(ECHO).ip(), 3, 3));
     assert_eq!(rig.refused_late(), (Refusal::Limit, EndReason::Evicted));
 }
+
+/// A datagram in two fragments.
+fn halves(packet: &[u8]) -> [Vec<u8>; 2] {
+    let middle = 20 + (packet.len() - 20) / 16 * 8;
+    let mut first = packet[..middle].to_vec();
+    let mut last = packet[..20].to_vec();
+    last.extend(&packet[middle..]);
+    let at = u16::try_from((middle - 20) / 8).unwrap();
+    for (piece, word) in [(&mut first, 0x2000), (&mut last, at)] {
+        let total = u16::try_from(piece.len()).unwrap();
+        packet::put_u16(piece, 2, total);
+        packet::put_u16(piece, 6, word);
+    }
+    [first, last]
+}
+
+#[test]
+fn a_datagram_in_fragments_is_judged_and_sent_whole() {
+    let mut rig = Rig::new("internet");
+    let data: Vec<u8> = (0..3000_u32).map(|at| (at % 251) as u8).collect();
+    let [first, last] = halves(&datagram_of(own(5000), at(ECHO), &data));
+    rig.tun(&last);
+    assert!(rig.events().is_empty());
+    rig.tun(&first);
+    let (ticket, _) = rig.opened();
+    rig.word(ticket, true);
+    assert_eq!(rig.sink.datagrams.pop_front().unwrap().2, data);
+    // Outside reach it is refused by its port, once.
+    let [first, last] = halves(&datagram_of(own(5000), at(LAN), &data));
+    rig.tun(&first);
+    assert!(rig.sink.packets.is_empty());
+    rig.tun(&last);
+    assert_eq!(read_icmp(&rig.sink.packets[0]), (at(LAN).ip(), 3, 3));
+    assert_eq!(rig.refused().dst, Some(at(LAN)));
+}
+
+#[test]
+fn an_empty_datagram_and_the_longest_pass_both_ways() {
+    let mut rig = Rig::new("internet");
+    for (src, data) in [(5000, Vec::new()), (5001, vec![7; 65507])] {
+        rig.tun(&datagram_of(own(src), at(ECHO), &data));
+        let (ticket, _) = rig.opened();
+        rig.word(ticket, true);
+        let (port, _, sent) = rig.sink.datagrams.pop_front().unwrap();
+        assert_eq!(sent, data);
+        let packet = incoming(&mut rig, port, ECHO, &data).unwrap();
+        let ip = packet::parse(&packet).unwrap();
+        assert_eq!(
+            packet::datagram(ip.payload),
+            Some((7, src, data.as_slice()))
+        );
+    }
+}
+
+#[test]
+fn a_granted_port_of_the_nodes_loopback_is_reached_and_only_that_port_answers() {
+    let mut rig = Rig::new("lo:5432/udp");
+    rig.tun(&datagram_of(own(5000), at("192.0.0.1:5432"), b"x"));
+    let (ticket, opened) = rig.opened();
+    assert_eq!(opened.granted.0, "lo:5432/udp");
+    rig.word(ticket, true);
+    let (port, to, _) = rig.sink.datagrams.pop_front().unwrap();
+    assert_eq!(to, at("127.0.0.1:5432"));
+    let packet = incoming(&mut rig, port, "127.0.0.1:5432", b"answer").unwrap();
+    assert_eq!(packet::parse(&packet).unwrap().src, at("192.0.0.1:1").ip());
+    for other in ["127.0.0.1:5433", "127.0.0.2:5432", "192.0.0.1:5432"] {
+        assert!(incoming(&mut rig, port, other, b"x").is_none(), "{other}");
+    }
+    let to = at("127.0.0.1:5432");
+    rig.gate
+        .handle_datagram_failed(port, to, SendFault::PortUnreachable, &mut rig.sink);
+    let packet = rig.sink.packets.pop_front().unwrap();
+    assert_eq!(read_icmp(&packet), (at("192.0.0.1:1").ip(), 3, 3));
+}
+
+#[test]
+fn the_flow_that_was_silent_longest_makes_room_for_a_further_one() {
+    let mut rig = Rig::new("internet");
+    let mut port = UdpPort(0);
+    for index in 0..u16::try_from(MAX_UDP_FLOWS).unwrap() {
+        rig.now += Duration::from_millis(1);
+        let [hi, lo] = index.to_be_bytes();
+        port = open(&mut rig, 5000, &format!("93.184.{hi}.{lo}:7"));
+    }
+    assert_eq!(rig.gate.flows(), MAX_UDP_FLOWS);
+    incoming(&mut rig, port, "93.184.0.0:7", b"alive").unwrap();
+    rig.tun(&datagram_of(own(5000), at(ECHO), b"x"));
+    let events = rig.events();
+    assert!(
+        matches!(
+            &events[..],
+            [(None, GateEvent::FlowEnded(ended)), (Some(_), _)]
+                if ended.flow == FlowId(2) && ended.end == EndReason::Evicted
+        ),
+        "{events:?}"
+    );
+    assert!(incoming(&mut rig, port, "93.184.0.1:7", b"x").is_none());
+    assert!(incoming(&mut rig, port, "93.184.0.0:7", b"still").is_some());
+}
