@@ -5,6 +5,10 @@
 use std::io;
 
 use caps::CapSet;
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    RulesetError, RulesetStatus, Scope,
+};
 use libseccomp::error::SeccompError;
 use libseccomp::{ScmpAction, ScmpArgCompare, ScmpFilterContext, ScmpSyscall, scmp_cmp};
 use nix::sys::resource::{Resource, setrlimit};
@@ -20,6 +24,9 @@ pub enum ConfineError {
     /// A capability set could not be cleared.
     #[error("confinement: capabilities: {0}")]
     Caps(String),
+    /// Landlock knows the kernel's version and could not be used.
+    #[error("confinement: Landlock: {0}")]
+    Landlock(#[from] RulesetError),
     /// The filter could not be made or loaded.
     #[error("confinement: seccomp: {0}")]
     Seccomp(#[from] SeccompError),
@@ -87,6 +94,7 @@ pub(crate) fn confine() -> Result<(), ConfineError> {
     setrlimit(Resource::RLIMIT_CORE, 1, 1).map_err(io::Error::from)?;
     sys::keep_to_itself()?;
     drop_capabilities()?;
+    landlock()?;
     filter()?.load()?;
     Ok(())
 }
@@ -107,6 +115,20 @@ fn drop_capabilities() -> Result<(), ConfineError> {
         caps::clear(None, set).map_err(fault)?;
     }
     Ok(())
+}
+
+/// Beside the filter, which sees numbers and no objects: no file by any path, no
+/// TCP port to listen at, no abstract socket and no signal but its own. What of
+/// it this kernel does not know, the filter holds alone.
+fn landlock() -> Result<RulesetStatus, RulesetError> {
+    let restricted = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(ABI::V6))?
+        .handle_access(AccessNet::BindTcp)?
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+        .create()?
+        .restrict_self()?;
+    Ok(restricted.ruleset)
 }
 
 /// What is not listed fails with EPERM.
@@ -166,6 +188,49 @@ mod tests {
 
     fn denied<T: std::fmt::Debug>(what: &str, result: Result<T, Errno>) {
         is_denied(what, result.map_err(Into::into));
+    }
+
+    #[test]
+    fn landlock_alone_leaves_no_file_no_listener_and_no_abstract_socket() {
+        use std::net::TcpListener;
+        use std::os::linux::net::SocketAddrExt as _;
+        use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+        let name =
+            "confine::tests::landlock_alone_leaves_no_file_no_listener_and_no_abstract_socket";
+        if std::env::var_os(CHILD).is_none() {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
+            assert!(child.status().unwrap().success());
+            return;
+        }
+        let abstract_name = format!("bailey-gate-test-{}", std::process::id());
+        let at = SocketAddr::from_abstract_name(abstract_name).unwrap();
+        let _listener = UnixListener::bind_addr(&at).unwrap();
+        let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // The control.
+        UnixStream::connect_addr(&at).unwrap();
+        std::fs::File::open("/etc/passwd").unwrap();
+        let status = super::landlock().unwrap();
+        if status == landlock::RulesetStatus::NotEnforced {
+            // A kernel without it: the filter stands alone.
+            return;
+        }
+        is_denied("open", std::fs::File::open("/etc/passwd"));
+        is_denied("read a folder", std::fs::read_dir("/").map(drop));
+        if status == landlock::RulesetStatus::FullyEnforced {
+            is_denied(
+                "listen",
+                TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map(drop),
+            );
+            is_denied(
+                "an abstract socket",
+                UnixStream::connect_addr(&at).map(drop),
+            );
+        }
+        // What a gate lives by still works.
+        TcpStream::connect(target.local_addr().unwrap()).unwrap();
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     }
 
     #[test]

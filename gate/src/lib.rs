@@ -9,13 +9,14 @@
 
 mod confine;
 mod netlink;
+mod ping;
 mod poll;
 mod publish;
 mod shell;
 mod stream;
 #[expect(
     unsafe_code,
-    reason = "prctl, mallopt and the descriptor a process is started with"
+    reason = "prctl, mallopt, setsockopt and the descriptor a process is started with"
 )]
 mod sys;
 mod upstream;

@@ -23,6 +23,7 @@ pub(crate) enum Token {
     Upstream(ExchangeId),
     /// A published port, by its place.
     Listener(u64),
+    Ping(FlowId),
 }
 
 /// Numbers of flows, ports and exchanges count up from 1 and stay far below.
@@ -38,6 +39,7 @@ impl Token {
             Self::Udp(UdpPort(number)) => (4, number),
             Self::Upstream(ExchangeId(number)) => (5, number),
             Self::Listener(place) => (6, place),
+            Self::Ping(FlowId(number)) => (7, number),
         };
         (kind << KIND) | number
     }
@@ -51,7 +53,8 @@ impl Token {
             3 => Self::Tcp(FlowId(number)),
             4 => Self::Udp(UdpPort(number)),
             5 => Self::Upstream(ExchangeId(number)),
-            _ => Self::Listener(number),
+            6 => Self::Listener(number),
+            _ => Self::Ping(FlowId(number)),
         }
     }
 }

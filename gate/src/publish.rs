@@ -3,20 +3,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use bailey_model::Publish;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{SockFlag, accept4};
+use nix::sys::socket::{MsgFlags, SockFlag, SockaddrStorage, accept4, recvfrom, sendto};
 
 use crate::poll::{Poll, Token, Watch};
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 
 /// Connections taken from one port before others have their turn.
 pub(crate) const ACCEPT_BATCH: usize = 64;
 
-/// One listening socket.
+/// One listening socket, or for datagrams one that is bound.
 #[derive(Debug)]
 struct Listener {
     fd: OwnedFd,
@@ -63,6 +63,42 @@ impl Published {
         };
         this.keep_reserve();
         Ok(this)
+    }
+
+    /// What the socket at a place is for.
+    pub(crate) fn at(&self, place: u64) -> Option<Publish> {
+        let place = usize::try_from(place).ok()?;
+        Some(self.listeners.get(place)?.publish)
+    }
+
+    /// Reads one datagram, and who sent it; `None` if there is none now.
+    pub(crate) fn receive<'b>(
+        &self,
+        place: u64,
+        buffer: &'b mut [u8],
+    ) -> Option<(SocketAddr, &'b [u8])> {
+        let place = usize::try_from(place).ok()?;
+        let fd = self.listeners.get(place)?.fd.as_raw_fd();
+        loop {
+            match recvfrom::<SockaddrStorage>(fd, buffer) {
+                Ok((len, from)) => {
+                    let client = stream::to_std(from?).ok()?;
+                    return Some((client, buffer.get(..len)?));
+                }
+                Err(Errno::EINTR) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Sends a client the box's answer. One that cannot be sent is lost, as on
+    /// any wire.
+    pub(crate) fn answer(&self, place: u64, client: SocketAddr, data: &[u8]) {
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        if let Some(listener) = self.listeners.get(place) {
+            let (fd, to) = (listener.fd.as_raw_fd(), SockaddrStorage::from(client));
+            let _lost = sendto(fd, data, &to, MsgFlags::MSG_NOSIGNAL);
+        }
     }
 
     /// Takes one connection; `None` if nobody is there now.

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use bailey_channel::{ChannelError, PollChannel};
 use bailey_gate_proto::channel::{FromGate, GateConfig, ToGate};
 use bailey_gate_proto::{Action, ExchangeId, Gate, Now};
-use bailey_model::{FlowId, Publish};
+use bailey_model::{FlowId, Publish, Transport};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::confine::{self, ConfineError};
 use crate::netlink::{Netlink, NetlinkError};
+use crate::ping::Heard;
 use crate::poll::{Event, Poll, Token, Watch};
 use crate::publish::{ACCEPT_BATCH, Came, Published};
 use crate::stream::{self, Stream};
@@ -62,7 +63,6 @@ pub enum GateError {
 struct Shell {
     gate: Gate,
     wire: Wire,
-    published: Published,
     channel: PollChannel,
     netlink: Netlink,
     streams: HashMap<FlowId, Stream>,
@@ -147,9 +147,8 @@ impl Shell {
         poll.add(netlink.changes(), Token::Netlink, Watch::Readable)?;
         let published = Published::new(&config.published, fds, &poll)?;
         Ok(Self {
-            published,
             gate: Gate::new(Now::ZERO, config, addrs),
-            wire: Wire::new(tun, poll),
+            wire: Wire::new(tun, poll, published),
             channel,
             netlink,
             streams: HashMap::new(),
@@ -210,7 +209,13 @@ impl Shell {
             Token::Tcp(flow) => self.stream_ready(flow, event),
             Token::Udp(port) => self.read_port(port),
             Token::Upstream(id) => self.advance(id),
-            Token::Listener(place) => self.accept(place),
+            Token::Listener(place) => match self.wire.published.at(place) {
+                Some(publish) if publish.transport == Transport::Udp => {
+                    self.receive_came(place, publish);
+                }
+                _ => self.accept(place),
+            },
+            Token::Ping(flow) => self.read_ping(flow),
         }
         Ok(())
     }
@@ -242,7 +247,7 @@ impl Shell {
     }
 
     fn stop(&mut self) -> u32 {
-        self.published.close();
+        self.wire.published.close();
         let flows_reset = self.gate.stop(self.now, &mut self.wire);
         self.act();
         flows_reset
@@ -293,7 +298,7 @@ impl Shell {
     /// kept, and not read before its entry stands.
     fn accept(&mut self, place: u64) {
         for _ in 0..ACCEPT_BATCH {
-            match self.published.accept(place) {
+            match self.wire.published.accept(place) {
                 Some(Came::Accepted(publish, client, stream)) => {
                     self.keep(publish, client, stream);
                 }
@@ -303,6 +308,17 @@ impl Shell {
                 Some(Came::Left) => {}
                 None => return,
             }
+        }
+    }
+
+    /// Takes datagrams that came by a published port.
+    fn receive_came(&mut self, place: u64, publish: Publish) {
+        for _ in 0..PORT_BATCH {
+            let read = self.wire.published.receive(place, &mut self.packet);
+            let Some((client, data)) = read else { return };
+            let by = (place, publish);
+            self.gate
+                .handle_came(self.now, by, client, data, &mut self.wire);
         }
     }
 
@@ -332,6 +348,24 @@ impl Shell {
                     self.gate
                         .handle_datagram_failed(port, to, fault, &mut self.wire);
                 }
+                None => return,
+            }
+        }
+    }
+
+    fn read_ping(&mut self, flow: FlowId) {
+        for _ in 0..PORT_BATCH {
+            match self.wire.pings.read(flow, &mut self.packet) {
+                Some(Heard::Reply(from, seq, data)) => {
+                    let reply = (seq, data);
+                    self.gate
+                        .handle_echo_reply(self.now, flow, from, reply, &mut self.wire);
+                }
+                Some(Heard::Failed(error)) => {
+                    self.gate
+                        .handle_echo_failed(self.now, flow, error, &mut self.wire);
+                }
+                Some(Heard::Other) => {}
                 None => return,
             }
         }
@@ -382,6 +416,7 @@ impl Shell {
             match action {
                 Action::Dial { flow, dst } => self.dial(flow, dst),
                 Action::Close { flow, reset } => {
+                    self.wire.pings.close(flow);
                     if let Some(stream) = self.streams.remove(&flow)
                         && reset
                     {
@@ -397,8 +432,8 @@ impl Shell {
                 } => {
                     let exchange = Exchange::start(server, over, bytes);
                     let watch = match over {
-                        bailey_model::Transport::Udp => Watch::Readable,
-                        bailey_model::Transport::Tcp => Watch::Edges,
+                        Transport::Udp => Watch::Readable,
+                        Transport::Tcp => Watch::Edges,
                     };
                     match exchange {
                         Ok(exchange)

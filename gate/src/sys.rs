@@ -1,7 +1,9 @@
 //! The few calls without a safe wrapper.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
 
 /// Takes standard input, which is the node's channel, into ownership.
 ///
@@ -22,6 +24,24 @@ pub(crate) fn map_large_buffers() {
     const THRESHOLD: libc::c_int = 128 << 10;
     // SAFETY: mallopt only sets a tunable, and no other thread exists yet.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, THRESHOLD) };
+}
+
+/// Sets a socket option whose value is a number.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub(crate) fn set_number(
+    fd: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> Result<(), Errno> {
+    let len = libc::socklen_t::try_from(size_of_val(&value)).unwrap_or_default();
+    let at: *const libc::c_int = &raw const value;
+    // SAFETY: the pointer is to a number of just that length, which outlives the
+    // call, and the kernel only reads it.
+    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, at.cast(), len) };
+    Errno::result(done).map(drop)
 }
 
 /// What a process keeps to itself: no core, no ptrace, no new privileges.

@@ -2,17 +2,20 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use bailey_gate_proto::{Outlet, SendFault, UdpPort};
+use bailey_gate_proto::{Echo, EchoFault, Outlet, SendFault, UdpPort};
+use bailey_model::FlowId;
 use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockType, SockaddrStorage, recvfrom, recvmsg, sendto,
     setsockopt, sockopt,
 };
 
+use crate::ping::Pings;
 use crate::poll::{Poll, Token, Watch};
+use crate::publish::Published;
 use crate::stream;
 
 /// Datagrams that a port's socket holds while the gate is busy, in bytes; the
@@ -25,6 +28,8 @@ pub(crate) struct Wire {
     tun: OwnedFd,
     pub(crate) poll: Poll,
     ports: HashMap<UdpPort, OwnedFd>,
+    pub(crate) pings: Pings,
+    pub(crate) published: Published,
     /// Sockets made since they were last told.
     pub(crate) bound: Vec<(UdpPort, SocketAddr)>,
 }
@@ -36,11 +41,13 @@ pub(crate) enum Incoming<'a> {
 }
 
 impl Wire {
-    pub(crate) fn new(tun: OwnedFd, poll: Poll) -> Self {
+    pub(crate) fn new(tun: OwnedFd, poll: Poll, published: Published) -> Self {
         Self {
             tun,
             poll,
+            published,
             ports: HashMap::new(),
+            pings: Pings::default(),
             bound: Vec::new(),
         }
     }
@@ -134,6 +141,23 @@ impl Outlet for Wire {
             Ok(_) | Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR | Errno::EMSGSIZE) => Ok(()),
             Err(errno) => Err(fault(errno)),
         }
+    }
+
+    fn answer(&mut self, place: u64, client: SocketAddr, data: &[u8]) {
+        self.published.answer(place, client, data);
+    }
+
+    fn can_echo(&mut self, to: IpAddr) -> bool {
+        Pings::allowed(to)
+    }
+
+    fn echo(
+        &mut self,
+        flow: FlowId,
+        to: IpAddr,
+        echo: Echo<'_>,
+    ) -> Result<Option<SocketAddr>, EchoFault> {
+        self.pings.send(&self.poll, flow, to, echo)
     }
 }
 

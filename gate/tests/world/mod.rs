@@ -278,6 +278,23 @@ fn join(router: &Place, node: &Place) {
          route add default via {ROUTER}
          -6 route add default via fd77::1"
     ));
+    node.run(answered);
+}
+
+/// Waits until the router answers over IPv6: a kernel may take a while to see
+/// that a cable is plugged in, and drops what it should send until then.
+fn answered() {
+    let until = Instant::now() + Duration::from_secs(10);
+    let refused = || {
+        let socket = std::net::UdpSocket::bind("[::]:0")?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        socket.connect("[fd77::1]:9")?;
+        socket.send(b"x")?;
+        socket.recv(&mut [0]).map(drop)
+    };
+    while refused().is_err_and(|error| error.kind() != ErrorKind::ConnectionRefused) {
+        assert!(Instant::now() < until, "the router does not answer");
+    }
 }
 
 fn make_tun(inner: &Place, mtu: u16) -> OwnedFd {
