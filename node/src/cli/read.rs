@@ -119,6 +119,8 @@ pub(super) fn flow_line(row: &FlowRow) -> String {
         _ => "·        ",
     };
     let to = match (row.dst_ip, row.dst_port) {
+        // What has no ports says 0.
+        (Some(ip), Some(0)) => ip.to_string(),
         (Some(ip), Some(port)) => std::net::SocketAddr::new(ip, port).to_string(),
         _ => String::new(),
     };

@@ -2,10 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use bailey_model::link::{GATE_V4, GATE_V6};
 use bailey_model::{
     BoxClass, BoxEnd, ChildExit, FlowRefused, Host, Limits, Proto, Publish, Reach, StoppedBy, Tier,
 };
@@ -414,6 +416,14 @@ fn summary(ended: &Ended) {
 /// The reach that would have granted it.
 fn would_grant(refused: &FlowRefused) -> String {
     use bailey_model::{AddrClass, Refusal};
+    // The gate's own address stands for the node's loopback.
+    if let (Some(AddrClass::Gate), Some(dst)) = (refused.class, refused.dst)
+        && [IpAddr::V4(GATE_V4), IpAddr::V6(GATE_V6)].contains(&dst.ip())
+        && format!("lo:{}", dst.port()).parse::<Reach>().is_ok()
+    {
+        let (port, proto) = (dst.port(), refused.proto);
+        return format!(" · would be granted by --reach …,lo:{port}/{proto}");
+    }
     let grantable = matches!(
         refused.refusal,
         Refusal::OutsideReach | Refusal::NameOutsideReach | Refusal::OtherHost
@@ -427,13 +437,15 @@ fn would_grant(refused: &FlowRefused) -> String {
         ["local", "test", "invalid", "onion", "localhost", "bailey"].contains(&last)
     };
     let grantable = grantable && !refused.host.as_ref().is_some_and(special);
+    // What has no ports is granted by the whole address.
     let port = refused
         .dst
+        .filter(|dst| dst.port() > 0)
         .map(|dst| format!(":{}", dst.port()))
         .unwrap_or_default();
     let term = match (&refused.host, refused.dst) {
         (Some(host), _) => format!("{host}{port}"),
-        (None, Some(dst)) => dst.to_string(),
+        (None, Some(dst)) => shown(dst),
         (None, None) => return String::new(),
     };
     match grantable && term.parse::<Reach>().is_ok() {
@@ -442,6 +454,14 @@ fn would_grant(refused: &FlowRefused) -> String {
             show::shell_word(&term)
         ),
         false => String::new(),
+    }
+}
+
+/// An end of a flow; what has no ports says 0.
+fn shown(end: std::net::SocketAddr) -> String {
+    match end.port() {
+        0 => end.ip().to_string(),
+        _ => end.to_string(),
     }
 }
 
@@ -454,8 +474,8 @@ fn describe(refused: &FlowRefused) -> String {
     }
     let what = match (refused.proto, host, refused.dst) {
         (Proto::Dns, Some(host), _) => format!("the name {host}"),
-        (proto, Some(host), Some(dst)) => format!("{proto} {host} ({dst})"),
-        (proto, None, Some(dst)) => format!("{proto} {dst}"),
+        (proto, Some(host), Some(dst)) => format!("{proto} {host} ({})", shown(dst)),
+        (proto, None, Some(dst)) => format!("{proto} {}", shown(dst)),
         (proto, _, None) => proto.to_string(),
     };
     let class = refused

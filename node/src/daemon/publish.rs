@@ -43,13 +43,6 @@ pub(super) fn open<'a>(
     if ask.tier != Tier::Gated || ask.publish.is_empty() {
         return Ok(Listeners::default());
     }
-    // The gate takes connections; a datagram has nobody who would read it.
-    let udp = |publish: &&Publish| publish.transport == Transport::Udp;
-    if let Some(publish) = ask.publish.iter().find(udp) {
-        return Err(Failure::usage(format!(
-            "--publish {publish}: only TCP ports can be published in this version"
-        )));
-    }
     if ask.publish.len() > MAX_PUBLISHED {
         return Err(Failure::usage(format!(
             "--publish: at most {MAX_PUBLISHED} ports"

@@ -31,6 +31,10 @@ pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
         | CloneFlags::CLONE_NEWUTS;
     unshare(flags).step("unshare() for a node")?;
     quick_addresses(ipv6)?;
+    // As a distribution's systemd does: everybody may ping (icmp(7)). Only this
+    // group is mapped here.
+    let ping = "/proc/sys/net/ipv4/ping_group_range";
+    fs::write(ping, "0 0").step(ping)?;
     tell(&Line::Made);
     // The cable is laid meanwhile.
     let mut go = String::new();
