@@ -291,10 +291,48 @@ fn a_port_that_cannot_be_had_is_said_before_anything_runs() {
 }
 
 #[test]
-fn a_datagram_port_is_refused_and_said_to_be_not_there_yet() {
-    let world = TestWorld::new(1);
-    let words = ["run", "--publish", "5000:5000/udp", "--", "true"];
-    let ran = world.run("n1", &words);
-    assert_eq!(ran.code, Some(2), "{ran}");
-    assert!(ran.stderr.contains("only TCP ports"), "{ran}");
+fn a_datagram_port_leads_in_and_its_answers_come_back_from_it() {
+    let (world, _daemons) = world(1);
+    let server = "import socket\n\
+                  s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 5000))\n\
+                  print('listening', flush=True)\n\
+                  while True:\n\
+                  \x20   data, at = s.recvfrom(65535); s.sendto(data[::-1], at)";
+    let words = ["--name", "dgram", "--reach", "nothing"];
+    let published = ["--publish", "5353:5000/udp", "--publish", "5353:5000"];
+    let _box = listening(&world, &[words, published].concat(), &[server]);
+    let script = r#"
+import socket
+for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')):
+    s = socket.socket(family, socket.SOCK_DGRAM); s.settimeout(5)
+    for data in (b'', b'abc', bytes(range(250)) * 200):
+        s.sendto(data, (host, 5353)); got, at = s.recvfrom(65535)
+        assert got == data[::-1] and at[:2] == (host, 5353), (got, at)
+    print(s.getsockname()[1])
+"#;
+    let ports = outside(&world, script).ok().stdout;
+    let ports: Vec<u64> = ports.lines().map(|line| line.parse().unwrap()).collect();
+    let rows = inbound(&world, "dgram");
+    assert_eq!(rows.len(), 2, "{rows:#?}");
+    for (row, port) in rows.iter().zip(ports) {
+        assert_eq!(
+            (&row["proto"], &row["verdict"], &row["rule"]),
+            (
+                &"udp".into(),
+                &"allow".into(),
+                &"publish 5353:5000/udp".into()
+            )
+        );
+        assert_eq!(
+            (&row["dst_port"], &row["outer_src_port"]),
+            (&5000.into(), &port.into())
+        );
+    }
+    // It is the loopback's alone.
+    let script = "import socket\n\
+                  s = socket.socket(type=socket.SOCK_DGRAM); s.settimeout(1)\n\
+                  s.connect(('192.168.1.11', 5353)); s.send(b'x')\n\
+                  try: s.recv(9)\n\
+                  except ConnectionRefusedError: print('refused')";
+    assert_eq!(outside(&world, script).ok().stdout, "refused\n");
 }
