@@ -41,6 +41,8 @@ pub enum Event {
     NameAsked(NameAsked),
     /// A box's document: the incarnation is over.
     BoxEnded(BoxEnded),
+    /// A box's document: what it may dial is another from here on.
+    ReachChanged(ReachChanged),
     /// Any document: what came before may be missing up to here.
     Gap(Gap),
     /// The node's document: what the writer calls itself.
@@ -114,6 +116,29 @@ pub struct BoxEnded {
     pub processes_left: Option<u32>,
     /// Flows that the gate reset at the end; `None` where it did not say.
     pub flows_reset: Option<u32>,
+}
+
+/// A running box's reach is another one from here on. The same entry stands in
+/// the node's document (so that `ps` is a fold) and in the box's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReachChanged {
+    /// The box.
+    pub box_id: BoxId,
+    /// The run of it: the next one begins with the reach that it is asked with.
+    pub incarnation: Incarnation,
+    /// The reach before, in its canonical text.
+    pub old: String,
+    /// The reach from here on, in its canonical text.
+    pub new: String,
+    /// Who changed it.
+    pub by: ChangedBy,
+}
+
+/// Who changed a box's reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangedBy {
+    /// A person at the node itself.
+    Here,
 }
 
 /// Why an incarnation of a box is over.

@@ -338,6 +338,8 @@ pub enum EndReason {
     /// Refused after its entry: the dial met itself, or policy, addresses or
     /// routes had changed meanwhile.
     Refused,
+    /// The box's reach was changed, and grants it no more.
+    ReachChanged,
 }
 
 impl EndReason {
@@ -356,6 +358,7 @@ impl EndReason {
             Self::BoxStopped => "box stopped",
             Self::GateLost => "gate lost",
             Self::Refused => "refused",
+            Self::ReachChanged => "reach changed",
         }
     }
 }

@@ -14,8 +14,9 @@ mod reach;
 mod report;
 
 pub use entry::{
-    BoxEnd, BoxEnded, BoxStarted, ChildExit, DeviceNamed, Entry, Event, Gap, NameAsked, Newer,
-    Notice, Receipt, Request, RequestKind, RequestOutcome, Rule, StoppedBy, Timestamp,
+    BoxEnd, BoxEnded, BoxStarted, ChangedBy, ChildExit, DeviceNamed, Entry, Event, Gap, NameAsked,
+    Newer, Notice, ReachChanged, Receipt, Request, RequestKind, RequestOutcome, Rule, StoppedBy,
+    Timestamp,
 };
 pub use flow::{
     AddrClass, Direction, EndReason, FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened,
@@ -24,7 +25,9 @@ pub use flow::{
 pub use id::{
     AccountId, BoxId, DeviceId, EntryRef, Incarnation, NoticeId, ParseIdError, RequestId,
 };
-pub use reach::{HostPattern, ParseReachError, PortSet, Reach, ReachTerm, Transport};
+pub use reach::{
+    ChangeReachError, HostPattern, ParseReachError, PortSet, Reach, ReachTerm, Transport,
+};
 pub use report::{
     Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, Fact, Level, Limits, Method,
     ParseLimitsError, ParsePublishError, ParseTierError, Publish, Tier,

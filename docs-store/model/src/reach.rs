@@ -17,6 +17,10 @@ use crate::link::PROBE_PORT;
 /// The port of name servers (RFC 1035 §4.2).
 const DNS_PORT: u16 = 53;
 
+mod change;
+
+pub use change::ChangeReachError;
+
 /// What a box may dial. The empty list is `nothing`: a reach that grants
 /// nothing is closed, never open.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

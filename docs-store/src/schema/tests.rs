@@ -2,10 +2,10 @@ use std::net::SocketAddr;
 
 use bailey_model::{
     AddrClass, Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, BoxEnd, BoxEnded, BoxId,
-    BoxStarted, ChildExit, DeviceId, DeviceNamed, Direction, EndReason, EntryRef, Fact, FiveTuple,
-    FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom,
-    Incarnation, Level, Method, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal, Request,
-    RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Tier,
+    BoxStarted, ChangedBy, ChildExit, DeviceId, DeviceNamed, Direction, EndReason, EntryRef, Fact,
+    FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom,
+    Incarnation, Level, Method, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal,
+    Request, RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Tier,
 };
 use proptest::prelude::*;
 
@@ -170,6 +170,26 @@ fn names_of_flows() -> Vec<Event> {
     ]
 }
 
+fn reach_changed() -> [Event; 2] {
+    [
+        Event::ReachChanged(ReachChanged {
+            box_id: BoxId([1; 16]),
+            incarnation: Incarnation([2; 16]),
+            old: "internet".to_owned(),
+            new: "internet,192.168.1.9:80".to_owned(),
+            by: ChangedBy::Here,
+        }),
+        Event::FlowEnded(FlowEnded {
+            flow: FlowId(3),
+            bytes_out: 1,
+            bytes_in: 2,
+            duration_us: 3,
+            end: EndReason::ReachChanged,
+            outer_src: None,
+        }),
+    ]
+}
+
 fn events() -> Vec<Event> {
     let mut events = flows();
     events.extend([
@@ -238,6 +258,7 @@ fn events() -> Vec<Event> {
     ]);
     events.extend(inbound());
     events.extend(names_of_flows());
+    events.extend(reach_changed());
     events
 }
 
@@ -316,7 +337,7 @@ fn an_entry_over_the_cap_is_refused() {
 
 #[test]
 fn no_bytes_make_unpacking_panic_or_lose_anything() {
-    proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..16_u8)| {
+    proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..18_u8)| {
         drop(unpack(&bytes));
         let framed = [&[VERSION, 5, 6, kind], &bytes[..]].concat();
         let entry = unpack(&framed).unwrap();

@@ -26,9 +26,11 @@ macro_rules! codes {
 }
 
 mod named;
+mod reach;
 mod report;
 
 use named::WireNamed;
+use reach::WireReachChanged;
 use report::WireReport;
 
 /// Numbers of the kinds. A number is never used again for something else.
@@ -50,6 +52,7 @@ mod kind {
     /// As [`FLOW_REFUSED`], then where from.
     pub(super) const INBOUND_REFUSED: u16 = 14;
     pub(super) const FLOW_NAMED: u16 = 15;
+    pub(super) const REACH_CHANGED: u16 = 16;
 }
 
 /// The kind and body of an event.
@@ -77,6 +80,7 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
             bytes(&(it.host.as_str(), it.qtype, it.count)),
         ),
         Event::BoxEnded(it) => body(kind::BOX_ENDED, bytes(&WireBoxEnded::from(it))),
+        Event::ReachChanged(it) => body(kind::REACH_CHANGED, bytes(&WireReachChanged::from(it))),
         Event::Gap(it) => body(kind::GAP, bytes(&it.reason)),
         Event::Notice(it) => body(kind::NOTICE, bytes(&WireNotice::from(it))),
         Event::Request(it) => body(kind::REQUEST, bytes(&WireRequest::from(it))),
@@ -114,6 +118,7 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
             })
         }
         kind::BOX_ENDED => Event::BoxEnded(whole::<WireBoxEnded>(body)?.event()?),
+        kind::REACH_CHANGED => Event::ReachChanged(whole::<WireReachChanged>(body)?.into()),
         kind::GAP => Event::Gap(Gap {
             reason: whole(body)?,
         }),
@@ -151,6 +156,7 @@ codes!(refusal_code, refusal_of, Refusal {
 codes!(end_code, end_of, EndReason {
     Closed = 1, ResetByBox = 2, ResetByPeer = 3, DialRefused = 4, DialUnreachable = 5,
     DialTimeout = 6, Idle = 7, Evicted = 8, BoxStopped = 9, GateLost = 10, Refused = 11,
+    ReachChanged = 12,
 });
 codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1 });
 codes!(request_code, request_of, RequestKind { Stop = 1 });
