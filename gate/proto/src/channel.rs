@@ -11,6 +11,8 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::explain::{Explain, Explained};
+
 /// From the node to the gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGate {
@@ -30,6 +32,11 @@ pub enum ToGate {
     },
     /// What the gate cannot read by itself has changed.
     Facts(HostFacts),
+    /// What the box may dial is this from here on, all at once. Flows that it
+    /// does not grant are reset; answered by [`FromGate::Reached`].
+    Reach(Reach),
+    /// What would be decided? Answered by [`FromGate::Explained`], in order.
+    Explain(Explain),
     /// Reset every flow and answer [`FromGate::Stopped`].
     Stop,
 }
@@ -75,6 +82,13 @@ pub enum FromGate {
         /// What happened.
         event: GateEvent,
     },
+    /// The answer to [`ToGate::Reach`]: decisions are by it.
+    Reached {
+        /// Flows that it does not grant, which were reset.
+        flows_reset: u32,
+    },
+    /// The answer to [`ToGate::Explain`].
+    Explained(Explained),
     /// Every flow is reset.
     Stopped {
         /// How many there were, those being dialled included.

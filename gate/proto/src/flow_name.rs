@@ -68,7 +68,9 @@ impl Common {
                 host: Some(host), ..
             }) => Sni::Host(host),
             Spoken::Hello(_) | Spoken::Other | Spoken::Unreadable => {
-                if !self.by_name_only(spoke.over, spoke.dst) {
+                // One that no name opened has none to prove, whatever the reach
+                // has become since.
+                if spoke.host.is_none() || !self.by_name_only(spoke.over, spoke.dst) {
                     return;
                 }
                 Sni::Unproven

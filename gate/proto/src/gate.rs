@@ -29,6 +29,7 @@ use crate::udp::Udp;
 use crate::udp_inbound::Callers;
 
 pub(crate) mod fuzz;
+mod reach;
 
 /// The gate of one box.
 #[derive(Debug)]

@@ -446,6 +446,35 @@ impl Echoes {
     }
 
     /// Ends every flow; how many there were.
+    /// Ends every flow that the policy does not grant any more, and says so to the
+    /// box; how many there were.
+    pub(crate) fn revoke(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) -> usize {
+        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
+        ids.sort_unstable();
+        let mut ended = 0;
+        for id in ids {
+            let Some(flow) = self.flows.get_mut(&id) else {
+                continue;
+            };
+            let ends = flow.ends;
+            if common.echo_stands(ends.dst.ip(), &mut flow.basis).is_ok() {
+                continue;
+            }
+            ended += 1;
+            let waiting = flow.waiting.as_ref();
+            let packets = waiting.map(|(_, packets)| packets.clone());
+            if let Some((ticket, _)) = waiting {
+                // A late word on its entry means nothing any more.
+                common.take_ticket(*ticket);
+            }
+            for packet in packets.unwrap_or_default() {
+                common.unreachable(ends, Unreachable::Prohibited, &packet, out);
+            }
+            self.over(common, now, id, EndReason::ReachChanged);
+        }
+        ended
+    }
+
     pub(crate) fn stop(&mut self, common: &mut Common, now: Now) -> usize {
         let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
         ids.sort_unstable();

@@ -9,6 +9,7 @@ mod addr;
 pub mod channel;
 mod coalesce;
 mod dns;
+mod explain;
 mod flow;
 mod flow_common;
 mod flow_dns;
@@ -33,6 +34,10 @@ mod udp_inbound;
 pub use addr::{NodeAddrs, classify, classify_end, nat64_prefixes, stricter, unmapped};
 pub use coalesce::{Coalescer, Seen, WINDOW};
 pub use dns::{AskId, Dns, DnsFacts, DnsOutput, ExchangeId};
+pub use explain::{
+    AddrExplained, Explain, Explained, MAX_EXPLAINED, NameExplained, Whom, explain, is_grantable,
+    refusal,
+};
 pub use flow::*;
 pub use fragments::{FRAGMENT_TIMEOUT, MAX_FRAGMENT_BYTES, MAX_FRAGMENT_SETS, MAX_FRAGMENTS};
 pub use gate::Gate;

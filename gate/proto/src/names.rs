@@ -101,6 +101,16 @@ impl NameTable {
             .is_some_and(|given| given.values().any(|expires| *expires > now))
     }
 
+    /// The addresses that hold for a name at `now`, newest given first.
+    pub fn addrs(&self, now: Now, name: &Host) -> impl Iterator<Item = IpAddr> {
+        let given = self.by_name.get(name).into_iter();
+        given
+            .flat_map(|given| given.iter().rev())
+            .filter(move |(_, expires)| **expires > now)
+            .filter_map(|(serial, _)| self.by_age.get(serial))
+            .map(|(addr, _)| *addr)
+    }
+
     /// Number of (address, name) pairs held, expired ones included.
     #[must_use]
     pub fn len(&self) -> usize {

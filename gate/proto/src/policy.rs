@@ -48,13 +48,26 @@ pub enum NameReach {
     Outside,
 }
 
-/// What a judgement is about: a dial, or an answer that may lead to some dial.
+/// What a judgement is about: a dial, an answer that may lead to some dial, or
+/// some dial over a transport.
 #[derive(Clone, Copy)]
 enum End {
     Dial(Transport, u16),
     AnyPort,
     /// Granted by what grants every port.
     Echo,
+    SomePort(Transport),
+}
+
+impl End {
+    fn is_in(self, ports: &bailey_model::PortSet) -> bool {
+        match self {
+            Self::Dial(transport, port) => ports.contains(transport, port),
+            Self::SomePort(transport) => ports.transport.is_none_or(|only| only == transport),
+            Self::AnyPort => true,
+            Self::Echo => ports.ports.is_empty() && ports.transport.is_none(),
+        }
+    }
 }
 
 impl Policy {
@@ -146,6 +159,52 @@ impl Policy {
         }
     }
 
+    /// As [`Self::decide`], where any port would do: granted if some dial of the
+    /// address over that transport would be.
+    pub(crate) fn decide_any_port(
+        &self,
+        transport: Transport,
+        addr: IpAddr,
+        names: &[&Host],
+    ) -> Decision {
+        let class = classify(addr, &self.addrs);
+        let verdict = match self.judge(class, addr, End::SomePort(transport), names) {
+            Ok((term, _)) => Verdict::Allow(Granted(term.to_string())),
+            Err(refusal) => Verdict::Refuse(refusal),
+        };
+        let host = names.first().copied().cloned();
+        let host_from = match host {
+            Some(_) => HostFrom::Dns,
+            None => HostFrom::None,
+        };
+        Decision {
+            verdict,
+            class,
+            host,
+            host_from,
+        }
+    }
+
+    /// The term by which a dial of a name in reach is granted, if one opens the
+    /// port (`None`: any).
+    pub(crate) fn name_term(
+        &self,
+        name: &Host,
+        search: &[Host],
+        transport: Transport,
+        port: Option<u16>,
+    ) -> Option<String> {
+        let end = port.map_or(End::SomePort(transport), |port| End::Dial(transport, port));
+        let opens = |term: &&ReachTerm| match term {
+            ReachTerm::Internet => true,
+            ReachTerm::Local => is_local_name(name, search),
+            ReachTerm::Name(pattern, ports) => pattern_grants(pattern, name) && end.is_in(ports),
+            ReachTerm::Loopback(_) | ReachTerm::Prefix { .. } => false,
+        };
+        let mut terms = self.reach.terms().iter();
+        terms.find(opens).map(ToString::to_string)
+    }
+
     fn judge<'p, 'n>(
         &'p self,
         class: AddrClass,
@@ -219,11 +278,7 @@ fn grants<'n>(
     end: End,
     names: &[&'n Host],
 ) -> Option<Option<&'n Host>> {
-    let port = |ports: &bailey_model::PortSet| match end {
-        End::Dial(transport, port) => ports.contains(transport, port),
-        End::AnyPort => true,
-        End::Echo => ports.ports.is_empty() && ports.transport.is_none(),
-    };
+    let port = |ports: &bailey_model::PortSet| end.is_in(ports);
     match term {
         ReachTerm::Internet => (class == AddrClass::Internet).then_some(None),
         ReachTerm::Local => (class == AddrClass::Local).then_some(None),

@@ -18,6 +18,7 @@ use crate::tcp_live::{Engines, Live, Out, Turn};
 
 mod inbound;
 mod parked;
+mod revoke;
 mod tombstones;
 mod turn;
 

@@ -19,6 +19,7 @@ use crate::packet::{Ip, Unreachable, datagram};
 use crate::policy::Decision;
 
 mod named;
+mod revoke;
 
 use named::Watch;
 

@@ -147,7 +147,7 @@ fn is_or_below(host: &str, ancestor: &str) -> bool {
 
 /// Names that no resolver answers: multicast DNS (RFC 6762), Tor (RFC 7686),
 /// and those set aside for nobody (RFC 6761).
-fn is_nowhere(host: &str) -> bool {
+pub(crate) fn is_nowhere(host: &str) -> bool {
     ["local", "onion", "invalid", "test"]
         .iter()
         .any(|ancestor| is_or_below(host, ancestor))

@@ -13,6 +13,10 @@ use super::request::Request;
 const EXTENDED_ERROR: u16 = 15;
 /// *Blocked*, RFC 8914 §4.16.
 const BLOCKED: u16 = 15;
+/// What a name outside reach is refused with: what refused it, and where it is
+/// explained, inside the box and outside.
+const OUTSIDE: &str =
+    "refused by bailey: outside this box's reach (/run/bailey/refusals; outside: bailey why)";
 /// Most octets over UDP without EDNS, RFC 1035 §4.2.1.
 const PLAIN_PAYLOAD: u16 = 512;
 /// Most octets over UDP whatever the box offers.
@@ -48,7 +52,7 @@ impl Answer {
     pub(super) fn outside_reach(name: &Name) -> Self {
         Self {
             authority: Some(soa(name)),
-            extended: Some((BLOCKED, "outside this box's reach".to_owned())),
+            extended: Some((BLOCKED, OUTSIDE.to_owned())),
             ..Self::code(ResponseCode::NXDomain)
         }
     }

@@ -28,6 +28,14 @@ const PUBLISH_UDP: Publish = Publish {
     transport: Transport::Udp,
     ..PUBLISH
 };
+/// What the box may dial, by turns.
+const REACHES: [&str; 5] = [
+    "internet",
+    "nothing",
+    "local",
+    "1.1.0.0/16:80",
+    "internet,local",
+];
 
 /// Where the gate's packets go: nowhere, but they must be packets.
 #[derive(Debug, Default)]
@@ -171,6 +179,11 @@ pub fn fuzz_tun(data: &[u8]) {
                 }
             }
             _ if *with == 255 => drop(gate.stop(now, &mut out)),
+            _ if *with >= 250 => {
+                let reach = REACHES.get(usize::from(*with) % REACHES.len());
+                let reach = reach.and_then(|reach| reach.parse().ok());
+                gate.set_reach(now, reach.unwrap_or_default(), &mut out);
+            }
             _ => gate.set_addrs(NodeAddrs {
                 on_link: vec![(IpAddr::from([1, 1, *with, 0]), 24)],
                 ..NodeAddrs::default()

@@ -13,7 +13,12 @@ fn a_name_outside_reach_is_nxdomain_for_every_type_and_is_never_asked() {
         assert!(is_nxdomain(&reply), "type {number}: {reply:?}");
         assert_eq!(
             extended(&reply),
-            Some((15, "outside this box's reach".to_owned()))
+            Some((
+                15,
+                "refused by bailey: outside this box's reach (/run/bailey/refusals; outside: \
+                 bailey why)"
+                    .to_owned()
+            ))
         );
         assert_eq!(soa_ttl(&reply), Some(("Evil.Example.".to_owned(), 1, 1)));
         let metadata = reply.metadata;

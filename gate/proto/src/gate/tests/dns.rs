@@ -5,7 +5,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 const ANYWHERE: &str = "8.8.8.8:53";
 
-fn question(id: u16, name: &str) -> Vec<u8> {
+pub(super) fn question(id: u16, name: &str) -> Vec<u8> {
     let mut message = Message::new(id, MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
     message.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
@@ -13,7 +13,7 @@ fn question(id: u16, name: &str) -> Vec<u8> {
 }
 
 /// A resolver's answer to what was asked.
-fn answer(asked: &[u8], ip: [u8; 4]) -> Vec<u8> {
+pub(super) fn answer(asked: &[u8], ip: [u8; 4]) -> Vec<u8> {
     let mut message = Message::from_vec(asked).unwrap();
     message.metadata.message_type = MessageType::Response;
     message.metadata.recursion_available = true;
@@ -24,7 +24,7 @@ fn answer(asked: &[u8], ip: [u8; 4]) -> Vec<u8> {
     message.to_vec().unwrap()
 }
 
-fn upstream(rig: &mut Rig) -> (ExchangeId, Vec<u8>) {
+pub(super) fn upstream(rig: &mut Rig) -> (ExchangeId, Vec<u8>) {
     let found = rig.actions().into_iter().find_map(|action| match action {
         Action::Upstream { id, bytes, .. } => Some((id, bytes)),
         _ => None,

@@ -342,3 +342,31 @@ fn what_is_no_whole_request_is_dropped() {
     rig.tun(&good);
     rig.opened();
 }
+
+#[test]
+fn an_echo_ends_when_the_reach_no_longer_grants_it() {
+    let mut rig = Rig::new("internet");
+    let flow = open(&mut rig, HOST, 7);
+    rig.tun(&request(HOST, 8, 1, b"waits"));
+    let (_, waiting) = rig.opened();
+    let mut reach = |to: &str| {
+        rig.gate
+            .set_reach(rig.now, to.parse().unwrap(), &mut rig.sink)
+    };
+    // The control: one that still grants it ends nothing.
+    assert_eq!(reach("internet,local"), 0);
+    assert_eq!(reach("local"), 2);
+    let ended = |(_, event)| match event {
+        GateEvent::FlowEnded(ended) => (ended.flow, ended.end),
+        other => panic!("{other:?}"),
+    };
+    let mut ends: Vec<_> = rig.events().into_iter().map(ended).collect();
+    ends.sort_by_key(|(flow, _)| *flow);
+    let wanted = [flow, waiting.flow].map(|flow| (flow, EndReason::ReachChanged));
+    assert_eq!(ends, wanted);
+    // What waited is answered, a late reply is nobody's.
+    let unreachable = rig.sink.packets.pop_front().unwrap();
+    assert_eq!(packet::parse(&unreachable).unwrap().payload[0], 3);
+    assert_eq!(reply(&mut rig, flow, HOST, 1, b"late"), None);
+    assert_eq!(rig.gate.flows(), 0);
+}

@@ -1,0 +1,39 @@
+//! A running box's reach becomes another one.
+
+use bailey_model::Reach;
+
+use super::Gate;
+use crate::Now;
+use crate::explain::{Explain, Explained, explain};
+use crate::flow::Outlet;
+use crate::flow_common::Common;
+
+impl Gate {
+    /// Swaps the reach, all of it at once: whatever is decided after this call is
+    /// decided by the new one. Flows that it no longer grants are reset on both
+    /// sides, once the actions are done, and end with
+    /// [`ReachChanged`](bailey_model::EndReason::ReachChanged); dials under way are
+    /// cancelled, and questions for names that are out of reach now are answered
+    /// as such. The number of flows that ended.
+    pub fn set_reach(&mut self, now: Now, reach: Reach, out: &mut dyn Outlet) -> u32 {
+        let common = &mut self.common;
+        if common.policy.reach == reach {
+            return 0;
+        }
+        common.policy.reach = reach;
+        common.policy.generation += 1;
+        let flows = self.tcp.revoke(common, now, out)
+            + self.udp.revoke(common, now, out)
+            + self.echoes.revoke(common, now, out);
+        self.door.dns().handle_reach(now, &common.policy);
+        self.door.flush(common, now, out);
+        u32::try_from(flows).unwrap_or(u32::MAX)
+    }
+
+    /// What would be decided for a dial, by the reach of now and by what the box
+    /// was given. Nothing is dialled, asked or entered.
+    pub fn explain(&mut self, now: Now, question: &Explain) -> Explained {
+        let Common { policy, names, .. } = &self.common;
+        explain(now, policy, names, self.door.dns().search(), question)
+    }
+}

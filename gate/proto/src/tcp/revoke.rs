@@ -1,0 +1,44 @@
+//! TCP flows that a changed reach no longer grants.
+
+use bailey_model::{EndReason, FlowId, Transport};
+
+use super::{Stage, Tcp};
+use crate::Now;
+use crate::flow::Outlet;
+use crate::flow_common::Common;
+use crate::tcp_live::Out;
+
+impl Tcp {
+    /// Resets every flow on both sides that the policy does not grant any more,
+    /// at whatever stage it is; how many there were. One that came in was granted
+    /// by its published port, which is no part of a reach.
+    pub(crate) fn revoke(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) -> usize {
+        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
+        ids.sort_unstable();
+        let mut ended = 0;
+        for id in ids {
+            let Some(flow) = self.flows.get_mut(&id) else {
+                continue;
+            };
+            let stands = flow.came.is_some()
+                || common
+                    .stands(Transport::Tcp, flow.ends.dst, &mut flow.basis)
+                    .is_ok();
+            if stands {
+                continue;
+            }
+            ended += 1;
+            if let Stage::Live(live) = &mut flow.stage {
+                let mut wire = Out {
+                    outlet: out,
+                    scratch: &mut self.scratch,
+                };
+                live.reset(now, &mut wire);
+                self.over(common, now, id, EndReason::ReachChanged, true);
+            } else {
+                self.answer(common, now, id, EndReason::ReachChanged, None, out);
+            }
+        }
+        ended
+    }
+}
