@@ -232,6 +232,16 @@ impl Shell {
                         .handle_ticket(self.now, ticket, false, &mut self.wire);
                 }
                 ToGate::Facts(facts) => self.gate.set_facts(facts),
+                ToGate::Reach(reach) => {
+                    let flows_reset = self.gate.set_reach(self.now, reach, &mut self.wire);
+                    // Far ends are reset before it is said that they are.
+                    self.act();
+                    self.channel.queue(&FromGate::Reached { flows_reset })?;
+                }
+                ToGate::Explain(question) => {
+                    let explained = self.gate.explain(self.now, &question);
+                    self.channel.queue(&FromGate::Explained(explained))?;
+                }
                 ToGate::Stop => {
                     let flows_reset = self.stop();
                     // Whatever is told before it must arrive before it.

@@ -345,6 +345,7 @@ fn answer(
     while let Ok(message) = from_gate.receive::<FromGate>() {
         match message.value {
             FromGate::Ready => panic!("ready twice"),
+            FromGate::Reached { .. } | FromGate::Explained(_) => panic!("nobody asked"),
             FromGate::Event { ticket, event } => {
                 events.lock().unwrap().push(event);
                 let answer = match (ticket, *word.lock().unwrap()) {
