@@ -27,6 +27,8 @@ const MOST_TERMINALS: &str = "128";
 /// The loopback device is the first of every network namespace.
 const LOOPBACK: u32 = 1;
 
+mod shown;
+
 /// A box that is being made.
 #[derive(Debug)]
 pub(crate) struct Builder {
@@ -105,10 +107,8 @@ impl Builder {
             }
             SetupOp::File { at, contents } => self.file(at, contents)?,
             SetupOp::Tmpfs { at, mode, size } => self.tmpfs(at, *mode, size)?,
-            SetupOp::Image { at, read_only } => {
-                let attributes = if *read_only { PLAIN | READ_ONLY } else { PLAIN };
-                self.bind(&open_path(at.as_bytes())?, at.as_bytes(), attributes)?;
-            }
+            SetupOp::ReadOnlyFolder { at, size } => self.shown(at, size)?,
+            SetupOp::Image { at, read_only } => self.image(at.as_bytes(), *read_only)?,
             SetupOp::Device { at } => {
                 let attributes = NO_SET_ID | NO_PROGRAMS;
                 self.bind(&open_path(at.as_bytes())?, at.as_bytes(), attributes)?;
@@ -279,6 +279,11 @@ impl Builder {
         let (master, own) = new_terminal(self.new_root_fd()?, rows, cols)?;
         self.terminal = Some(own);
         self.tell(&FromInit::Pty, master)
+    }
+
+    fn image(&mut self, at: &[u8], read_only: bool) -> Result<(), StepError> {
+        let attributes = if read_only { PLAIN | READ_ONLY } else { PLAIN };
+        self.bind(&open_path(at)?, at, attributes)
     }
 
     fn granted(&self) -> Result<&Granted, StepError> {

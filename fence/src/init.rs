@@ -36,6 +36,8 @@ pub(crate) enum FromInit {
     Namespaces,
     /// One descriptor: the folder of the display's picture.
     Display,
+    /// One descriptor: the folder of the box's refusals.
+    Refusals,
     /// One descriptor: the pidfd of the process that speaks, which another one
     /// made than the launcher.
     First,

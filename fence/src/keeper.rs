@@ -265,6 +265,7 @@ impl Keeper {
             FromInit::Pty => self.hold_back(FromFence::Pty, fds),
             FromInit::Namespaces => self.hold_back(FromFence::Namespaces, fds),
             FromInit::Display => self.hold_back(FromFence::Display, fds),
+            FromInit::Refusals => self.hold_back(FromFence::Refusals, fds),
             FromInit::First => {
                 self.first = fds.into_iter().next().and_then(numbered);
                 Ok(())

@@ -83,6 +83,13 @@ pub(crate) fn attach(tree: &OwnedFd, at: &OwnedFd) -> Result<(), Errno> {
     move_mount(tree, c"", at, c"", flags)
 }
 
+/// Takes a mount off its place; it lives on in what is open on it.
+pub(crate) fn detach(tree: &OwnedFd) -> Result<(), Errno> {
+    rustix::process::fchdir(tree)?;
+    unmount(c".", UnmountFlags::DETACH)?;
+    rustix::process::chdir(c"/")
+}
+
 /// Leaves the old root for the folder `root` is open on, and drops it.
 pub(crate) fn enter(root: &OwnedFd) -> Result<(), Errno> {
     rustix::process::fchdir(root)?;

@@ -144,7 +144,8 @@ fn the_root_holds_what_was_planned_and_nothing_of_the_host() {
     assert!(!listed("/etc").contains(&"shadow"));
     assert!(!listed("/etc").contains(&"machine-id"));
     assert_eq!(listed("/home"), ["box"]);
-    assert!(listed("/run").is_empty() && listed("/tmp").is_empty());
+    assert_eq!(listed("/run"), ["bailey"]);
+    assert!(listed("/tmp").is_empty());
     assert!(out.ends_with("nameserver 192.0.0.1\n"));
     let dev = [
         "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty",
@@ -152,6 +153,47 @@ fn the_root_holds_what_was_planned_and_nothing_of_the_host() {
     ];
     let text = out.split("/dev:\n").nth(1).unwrap();
     assert_eq!(text.lines().take(dev.len()).collect::<Vec<_>>(), dev);
+}
+
+#[test]
+fn a_folder_is_written_outside_and_only_read_inside() {
+    let script = "cat /run/bailey/refusals; touch /run/bailey/x; mv /run/bailey /run/y; \
+                  rm /run/bailey/refusals; grep -c ' /run/bailey ' /proc/self/mounts; \
+                  touch /run/control && echo written";
+    let mut made = Ask::shell(script).make().unwrap();
+    let folder = made.refusals.take().expect("a gated box has one");
+    // As the node does it: as the box's user, from outside its namespaces.
+    let (uid, gid) = ids();
+    nix::unistd::setfsgid(gid.into());
+    nix::unistd::setfsuid(uid.into());
+    let write = |name: &str, text: &[u8]| {
+        use nix::fcntl::{OFlag, openat};
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+        let file = openat(&folder, name, flags, nix::sys::stat::Mode::S_IRUSR)?;
+        nix::unistd::write(&file, text)
+    };
+    assert_eq!(write("refusals", b"what was refused\n"), Ok(17));
+    // It is as large as it may be, and no larger.
+    let mut taken = 0;
+    let full = loop {
+        match write(&format!("fill{taken}"), &[7; 16 << 10]) {
+            Ok(_) => taken += 1,
+            Err(errno) => break errno,
+        }
+        assert!(taken < 64, "it has no bound");
+    };
+    assert_eq!(full, nix::errno::Errno::ENOSPC);
+    let end = made.go().end();
+    assert_eq!(end.out, "what was refused\n1\nwritten\n", "{}", end.err);
+    assert_eq!(
+        end.err.matches("Read-only file system").count(),
+        2,
+        "{}",
+        end.err
+    );
+    assert!(end.err.contains("Device or resource busy"), "{}", end.err);
+    let l2 = Ask::shell("ls -A /run").tier(bailey_model::Tier::L2);
+    assert_eq!(l2.run().ok(), "");
 }
 
 #[test]

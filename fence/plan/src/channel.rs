@@ -57,6 +57,9 @@ pub enum FromFence {
     /// Its display answers. One descriptor: the folder of its picture. Only with
     /// [`BoxSpec::display`], before [`FromFence::Made`].
     Display,
+    /// One descriptor: the folder in which the box reads what it was refused.
+    /// Only of a gated box, before [`FromFence::Made`].
+    Refusals,
     /// The box is made and confined, and waits for [`ToFence::Go`]. Three
     /// descriptors: a pidfd of its pid 1; the folder of that process in the
     /// node's `/proc`; the root of the box's own `/proc`, whose numeric

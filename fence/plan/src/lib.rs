@@ -17,6 +17,7 @@ pub mod judge;
 mod op;
 mod plan;
 mod protect;
+pub mod refusals;
 mod refuse;
 
 pub use facts::{EntryKind, GrantFacts, HostEntry, HostFacts, HostNames};

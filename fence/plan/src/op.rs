@@ -65,6 +65,14 @@ pub enum SetupOp {
         /// The `size=` option of tmpfs(5).
         size: String,
     },
+    /// Mount a small tmpfs read-only, and lend the node a folder of it that can be
+    /// written.
+    ReadOnlyFolder {
+        /// Where.
+        at: Vec<u8>,
+        /// The `size=` option of tmpfs(5).
+        size: String,
+    },
     /// Bind a file or folder of the host's programs, with all below.
     Image {
         /// The host's path, and where in the box.
@@ -184,6 +192,7 @@ impl SetupOp {
             Self::Symlink { .. } => "make the link",
             Self::File { .. } => "write the file",
             Self::Tmpfs { .. } => "mount a private folder at",
+            Self::ReadOnlyFolder { .. } => "mount a folder that is only read at",
             Self::Image { .. } => "bind the host's programs",
             Self::Device { .. } => "bind the device",
             Self::RenderNode { .. } => "bind the graphics processor's",
@@ -215,6 +224,7 @@ impl SetupOp {
             | Self::Symlink { at, .. }
             | Self::File { at, .. }
             | Self::Tmpfs { at, .. }
+            | Self::ReadOnlyFolder { at, .. }
             | Self::RenderNode { at }
             | Self::DeviceFolder { at }
             | Self::Terminals { at }

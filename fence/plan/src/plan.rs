@@ -5,7 +5,7 @@ use bailey_model::{Limits, Tier, link};
 use crate::channel::{BoxSpec, JoinSpec, Layer, MAX_GRANTS, Stdio};
 use crate::facts::{EntryKind, GrantFacts, HostFacts};
 use crate::protect::{Guard, never_writable};
-use crate::{EMPTY_FOLDER, SetupOp, display, gpu, image};
+use crate::{EMPTY_FOLDER, SetupOp, display, gpu, image, refusals};
 
 /// The device that leads to the gate.
 const TUN: &str = "tun0";
@@ -114,6 +114,7 @@ pub fn plan(spec: &BoxSpec, facts: &HostFacts) -> Result<Vec<SetupOp>, PlanError
     }
     ops.extend(gpu::ops(spec, &facts.gpu));
     ops.extend(display::ops(spec));
+    ops.extend(refusals::ops(spec));
     ops.extend(own_and_granted(spec, facts)?);
     // Without it /usr and the root say EACCES to who writes there, not EROFS:
     // the ordinary user has no more permission than outside.

@@ -349,7 +349,7 @@ pub struct Started {
 impl Started {
     pub fn made(mut self) -> Result<Made, SetupError> {
         let (mut tun, mut terminal, mut namespaces) = (None, None, Vec::new());
-        let mut gate = None;
+        let (mut gate, mut refusals) = (None, None);
         loop {
             let Message { value, mut fds } = self.channel.receive::<FromFence>().unwrap();
             match value {
@@ -360,6 +360,7 @@ impl Started {
                 }
                 FromFence::Pty => terminal = fds.pop_front().map(File::from),
                 FromFence::Namespaces => namespaces = fds.into(),
+                FromFence::Refusals => refusals = fds.pop_front(),
                 FromFence::Made { pid, measured } => {
                     // Its packets from here on are the test's.
                     drop(gate);
@@ -380,6 +381,7 @@ impl Started {
                         pidfd,
                         processes,
                         namespaces,
+                        refusals,
                         measured,
                         alone: false,
                         spec,
@@ -407,6 +409,8 @@ pub struct Made {
     pub pidfd: OwnedFd,
     pub processes: OwnedFd,
     pub namespaces: Vec<OwnedFd>,
+    /// Where a gated box reads what it was refused.
+    pub refusals: Option<OwnedFd>,
     pub measured: Measured,
     pub spec: BoxSpec,
     pub cgroup: Option<PathBuf>,

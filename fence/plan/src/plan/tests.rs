@@ -91,6 +91,7 @@ fn lines(ops: &[SetupOp]) -> String {
             SetupOp::File { contents, .. } => format!("{:?}", String::from_utf8_lossy(contents)),
             SetupOp::Symlink { target, .. } => format!("-> {}", target.escape_ascii()),
             SetupOp::Tmpfs { mode, size, .. } => format!("{mode:o} {size}"),
+            SetupOp::ReadOnlyFolder { size, .. } => size.clone(),
             SetupOp::Image { read_only, .. } => {
                 if *read_only { "read-only" } else { "writable" }.to_owned()
             }
