@@ -12,11 +12,11 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow, ReportRow};
+use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow, ReportRow, WhyRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 4;
+pub const API: u32 = 5;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,6 +57,22 @@ pub enum Ask {
         /// Go on with new entries as they are written.
         follow: bool,
     },
+    /// Give terms to the reach of a running box of this node, or take some away.
+    Change {
+        /// Name or id of the box.
+        target: String,
+        /// Which of the two.
+        way: Way,
+        /// Terms of a reach, as written.
+        terms: Vec<String>,
+    },
+    /// Why a dial of a box is granted or refused.
+    Why {
+        /// Name or id of the box, perhaps `@DEVICE`.
+        target: String,
+        /// `HOST[:PORT][/udp]` or an address in the same form, as written.
+        what: String,
+    },
     /// Stop a box, here or on another device.
     Stop {
         /// Name or id of the box, perhaps `@DEVICE`.
@@ -81,6 +97,15 @@ pub enum Ask {
     DeviceList,
     /// The person's answer to [`Tell::Words`].
     Answer(bool),
+}
+
+/// How a reach is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// It gets terms.
+    Allow,
+    /// It loses what they grant.
+    Deny,
 }
 
 /// What a box is run with.
@@ -205,6 +230,19 @@ pub enum Tell {
         /// The new device.
         device: DeviceId,
     },
+    /// The answer to [`Ask::Change`]; equal reaches where nothing changed.
+    Reach {
+        /// Name of the box.
+        name: String,
+        /// Its reach before, in canonical text.
+        old: String,
+        /// Its reach now.
+        new: String,
+        /// Flows that it no longer grants, which were reset.
+        flows_reset: Option<u32>,
+    },
+    /// The answer to [`Ask::Why`].
+    Why(Box<WhyRow>),
     /// The answer to [`Ask::Report`].
     Report(Box<ReportRow>),
     /// What a detached box wrote: raw bytes of one stream, 1 or 2.

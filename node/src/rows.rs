@@ -46,8 +46,8 @@ pub struct BoxRow {
 pub struct FlowRow {
     /// Schema version.
     pub v: u32,
-    /// `flow`, `refused`, `name`, `sni`, `started`, `end`, `ended`, `gap`, `newer`, and
-    /// `note` for what is no entry.
+    /// `flow`, `refused`, `name`, `sni`, `started`, `reach`, `end`, `ended`, `gap`,
+    /// `newer`, and `note` for what is no entry.
     pub kind: String,
     /// When, RFC 3339 UTC.
     pub ts: String,
@@ -60,7 +60,7 @@ pub struct FlowRow {
     pub flow: Option<u64>,
     /// `allow` or `refuse`.
     pub verdict: Option<String>,
-    /// Why it was refused.
+    /// Why it was refused; of a `reach`, the one before and the one from here on.
     pub reason: Option<String>,
     /// `out`, or `in` for one that came by a published port.
     pub direction: Option<String>,
@@ -178,8 +178,72 @@ pub struct ReportRow {
     pub method: String,
     /// Image name.
     pub image: String,
+    /// Its reach now, or at its end.
+    pub reach: String,
     /// One a side.
     pub axes: Vec<AxisRow>,
+}
+
+/// Why a dial of a box is granted or refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WhyRow {
+    /// Schema version.
+    pub v: u32,
+    /// The box's name.
+    #[serde(rename = "box")]
+    pub box_name: String,
+    /// The box's id, hex.
+    pub box_id: String,
+    /// The device that runs it.
+    pub device: String,
+    /// Whether it runs; else its last reach is judged by.
+    pub running: bool,
+    /// What was asked about.
+    pub what: String,
+    /// `tcp` or `udp`.
+    pub proto: String,
+    /// Its reach.
+    pub reach: String,
+    /// `allow` or `refuse`.
+    pub verdict: String,
+    /// Why it is refused.
+    pub reason: Option<String>,
+    /// The term of the reach that grants it.
+    pub rule: Option<String>,
+    /// Where a name stands: `in reach`, `in reach, not that port`, `above a name
+    /// in reach`, `outside reach`, `set aside for nobody`.
+    pub name: Option<String>,
+    /// The address, or those that the box was given for the name.
+    pub addrs: Vec<WhyAddr>,
+    /// `gate`, or `registries` where no gate of it runs here.
+    pub judged_by: String,
+    /// Flows to it in its newest run.
+    pub opened: u64,
+    /// Refusals of it in its newest run.
+    pub refused: u64,
+    /// Questions for the name in its newest run.
+    pub named: u64,
+    /// The newest entries about it.
+    pub last: Vec<FlowRow>,
+    /// The command that would grant it.
+    pub grant: Option<String>,
+    /// Why no word would.
+    pub cannot: Option<String>,
+}
+
+/// An address, and what the policy says of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WhyAddr {
+    /// The address.
+    pub ip: IpAddr,
+    /// Its class.
+    pub class: String,
+    /// `allow` or `refuse`.
+    pub verdict: String,
+    /// Why it is refused.
+    pub reason: Option<String>,
+    /// The term of the reach that grants it.
+    pub rule: Option<String>,
 }
 
 /// One side of a box's boundary.
@@ -207,7 +271,13 @@ pub struct FactRow {
 impl ReportRow {
     /// The row of a report.
     #[must_use]
-    pub fn of(box_name: &str, device: &str, ts: Timestamp, report: &BoundaryReport) -> Self {
+    pub fn of(
+        box_name: &str,
+        device: &str,
+        reach: &str,
+        ts: Timestamp,
+        report: &BoundaryReport,
+    ) -> Self {
         let axis = |axis: &AxisReport| AxisRow {
             axis: axis.axis.as_str().to_owned(),
             verdict: axis.verdict.as_str().to_owned(),
@@ -225,6 +295,7 @@ impl ReportRow {
             class: report.class.as_str().to_owned(),
             method: report.method.as_str().to_owned(),
             image: report.image.clone(),
+            reach: reach.to_owned(),
             axes: report.axes.iter().map(axis).collect(),
         }
     }
@@ -401,6 +472,12 @@ impl FlowRow {
                 row.end = Some(end_text(&ended.end));
                 Some(row)
             }
+            Event::ReachChanged(changed) => {
+                let mut row = new("reach");
+                row.rule = Some(changed.new.clone());
+                row.reason = Some(format!("{} → {}", changed.old, changed.new));
+                Some(row)
+            }
             Event::Gap(gap) => {
                 let mut row = new("gap");
                 row.reason = Some(gap.reason.clone());
@@ -478,6 +555,7 @@ impl Fold {
             }
             Event::FlowRefused(_)
             | Event::NameAsked(_)
+            | Event::ReachChanged(_)
             | Event::BoxEnded(_)
             | Event::Gap(_)
             | Event::DeviceNamed(_)

@@ -32,6 +32,12 @@ pub(crate) enum Verb {
     Screenshot(ScreenshotArgs),
     /// Say what this machine can do for a box, what not, and what would help.
     Doctor(DoctorArgs),
+    /// Let a running box dial more.
+    Allow(ChangeArgs),
+    /// Take away what a running box may dial; flows that go there are reset.
+    Deny(ChangeArgs),
+    /// Say why a box may or may not dial something, and what would let it.
+    Why(WhyArgs),
     /// Stop a box, here or on another device.
     Stop(StopArgs),
     /// Show the notices of all your devices.
@@ -171,6 +177,32 @@ pub(crate) struct FlowsArgs {
     /// Only what is younger: 30s, 10m, 2h, 7d.
     #[arg(long, value_name = "AGE")]
     pub(crate) since: Option<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChangeArgs {
+    /// The box: NAME or its id.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// Terms as in --reach: internet, local, HOST[:PORT], ADDRESS[/LEN][:PORT].
+    #[arg(value_name = "TERM", required = true)]
+    pub(crate) terms: Vec<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// The box: NAME, its id, or NAME@DEVICE.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// What it dials: a name or an address; nothing is sent there.
+    #[arg(value_name = "HOST[:PORT][/udp]")]
+    pub(crate) what: String,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

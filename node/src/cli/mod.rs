@@ -1,5 +1,6 @@
 //! The command line: parses, asks the node, prints.
 
+mod allow;
 mod args;
 mod attend;
 mod demo;
@@ -14,12 +15,13 @@ mod report;
 mod run;
 mod screenshot;
 mod stop;
+mod why;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::api::Failure;
+use crate::api::{Failure, Way};
 use crate::daemon;
 use args::{DeviceVerb, Line, Verb};
 
@@ -54,6 +56,9 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Ps(args) => read::ps(&args),
         Verb::Flows(args) => read::flows(&args),
         Verb::Notices(args) => read::notices(&args),
+        Verb::Allow(args) => allow::change(&args, Way::Allow),
+        Verb::Deny(args) => allow::change(&args, Way::Deny),
+        Verb::Why(args) => why::why(&args),
         Verb::Stop(args) => stop::stop(&args),
         Verb::Device(DeviceVerb::Add(args)) => device::add(&args),
         Verb::Device(DeviceVerb::Join(args)) => device::join(&args),

@@ -33,6 +33,7 @@ fn lines(row: &ReportRow) -> Vec<String> {
             show::text(&row.image),
             show::text(&row.class),
         ),
+        format!("reach {}", show::sentence(&row.reach)),
     ];
     for axis in &row.axes {
         lines.push(side(axis));

@@ -2,14 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use bailey_model::link::{GATE_V4, GATE_V6};
 use bailey_model::{
-    BoxClass, BoxEnd, ChildExit, FlowRefused, Host, Limits, Proto, Publish, Reach, StoppedBy, Tier,
+    BoxClass, BoxEnd, ChildExit, FlowRefused, Limits, Proto, Publish, Reach, StoppedBy, Tier,
 };
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -22,7 +20,7 @@ use super::relay::{self, Pipes};
 use crate::api::{Ask, Ended, Failure, GrantAsk, RunAsk, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
-use crate::show;
+use crate::{grant, show};
 
 /// Exit code of a box that a person stopped.
 pub(super) const EXIT_STOPPED: u8 = 121;
@@ -415,46 +413,12 @@ fn summary(ended: &Ended) {
 
 /// The reach that would have granted it.
 fn would_grant(refused: &FlowRefused) -> String {
-    use bailey_model::{AddrClass, Refusal};
-    // The gate's own address stands for the node's loopback.
-    if let (Some(AddrClass::Gate), Some(dst)) = (refused.class, refused.dst)
-        && [IpAddr::V4(GATE_V4), IpAddr::V6(GATE_V6)].contains(&dst.ip())
-        && format!("lo:{}", dst.port()).parse::<Reach>().is_ok()
-    {
-        let (port, proto) = (dst.port(), refused.proto);
-        return format!(" · would be granted by --reach …,lo:{port}/{proto}");
-    }
-    let grantable = matches!(
-        refused.refusal,
-        Refusal::OutsideReach | Refusal::NameOutsideReach | Refusal::OtherHost
-    ) && matches!(
-        refused.class,
-        None | Some(AddrClass::Internet | AddrClass::Local)
-    );
-    // Names that the gate answers by itself are granted by no word.
-    let special = |host: &Host| {
-        let last = host.as_str().rsplit('.').next().unwrap_or_default();
-        ["local", "test", "invalid", "onion", "localhost", "bailey"].contains(&last)
-    };
-    let grantable = grantable && !refused.host.as_ref().is_some_and(special);
-    // What has no ports is granted by the whole address.
-    let port = refused
-        .dst
-        .filter(|dst| dst.port() > 0)
-        .map(|dst| format!(":{}", dst.port()))
-        .unwrap_or_default();
-    let term = match (&refused.host, refused.dst) {
-        (Some(host), _) => format!("{host}{port}"),
-        (None, Some(dst)) => shown(dst),
-        (None, None) => return String::new(),
-    };
-    match grantable && term.parse::<Reach>().is_ok() {
-        true => format!(
+    grant::term(refused).map_or_else(String::new, |term| {
+        format!(
             " · would be granted by --reach …,{}",
             show::shell_word(&term)
-        ),
-        false => String::new(),
-    }
+        )
+    })
 }
 
 /// An end of a flow; what has no ports says 0.

@@ -130,6 +130,7 @@ impl Node {
             FromFence::Tun
             | FromFence::Namespaces
             | FromFence::Display
+            | FromFence::Refusals
             | FromFence::Made { .. } => {
                 let text = "the launcher made a box where it was to join one";
                 self.end_exec(id, Tell::Failed(Failure::internal(text)));

@@ -84,6 +84,13 @@ impl Fold {
                     state.ended = Some((entry.ts, ended.end.clone()));
                 }
             }
+            Event::ReachChanged(changed) => {
+                let state = self.boxes.get_mut(&(writer, changed.box_id));
+                if let Some(state) = state.filter(|state| state.incarnation == changed.incarnation)
+                {
+                    state.reach.clone_from(&changed.new);
+                }
+            }
             Event::DeviceNamed(named) => {
                 let name: String = named.name.chars().take(MAX_NAME).collect();
                 self.names.insert(writer, name);
@@ -370,6 +377,28 @@ mod tests {
         let mut last = [0; 16];
         last[..8].copy_from_slice(&10_000_u64.to_be_bytes());
         assert!(fold.request(RequestId(last)).is_some());
+    }
+
+    #[test]
+    fn a_reach_that_was_changed_is_shown_for_that_run_alone() {
+        let mut fold = Fold::default();
+        let changed = |run| {
+            Event::ReachChanged(bailey_model::ReachChanged {
+                box_id: BoxId([1; 16]),
+                incarnation: Incarnation([run; 16]),
+                old: "internet".to_owned(),
+                new: "local".to_owned(),
+                by: bailey_model::ChangedBy::Here,
+            })
+        };
+        push(&mut fold, HERE, 1, started("yard", 1, 1));
+        push(&mut fold, THERE, 2, changed(1));
+        push(&mut fold, HERE, 3, changed(2));
+        assert_eq!(fold.boxes()[0].reach, "internet");
+        push(&mut fold, HERE, 4, changed(1));
+        assert_eq!(fold.boxes()[0].reach, "local");
+        push(&mut fold, HERE, 5, started("yard", 1, 3));
+        assert_eq!(fold.boxes()[0].reach, "internet");
     }
 
     fn report(id: u8, run: u64) -> Event {

@@ -5,6 +5,7 @@
 //! waits. It takes no further event while the store has its bound of asks
 //! under way, so a box that writes fast waits at its own gate.
 
+mod allow;
 mod child;
 mod clock;
 mod control;
@@ -24,6 +25,7 @@ mod prepare;
 mod publish;
 mod questions;
 mod reading;
+mod refusals;
 mod reports;
 mod run_state;
 mod runs;
@@ -32,6 +34,7 @@ mod serve;
 mod shared;
 mod store;
 mod trash;
+mod why;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -274,6 +277,7 @@ impl Node {
                 }
             }
             Tag::Ticket(run, ticket) => self.answer_gate(run, ToGate::Committed { ticket }),
+            Tag::Reach(run) => self.on_reach_entered(run, Ok(())),
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => self.on_request_written(conn, entry),
         }
@@ -297,6 +301,7 @@ impl Node {
                 self.answer_gate(run, ToGate::Refused { ticket });
                 self.on_unwritten(run);
             }
+            Tag::Reach(run) => self.on_reach_entered(run, Err(why)),
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => {
                 self.finish(
@@ -414,6 +419,7 @@ impl Node {
         self.end_overdue_execs(Instant::now());
         self.keep_spare(Instant::now());
         self.push_facts();
+        self.write_refusals();
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }

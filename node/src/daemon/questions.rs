@@ -74,6 +74,8 @@ impl Node {
                 since_ms,
                 follow,
             } => self.on_flows(conn, &target, since_ms, follow),
+            Ask::Change { target, way, terms } => self.on_change(conn, &target, way, &terms),
+            Ask::Why { target, what } => self.on_why(conn, &target, &what),
             Ask::Stop { target } => self.on_stop(conn, &target),
             Ask::Notices { follow } => {
                 self.on_notices(conn, follow);
@@ -257,7 +259,7 @@ impl Node {
     }
 
     /// What a task needs to read for a connection and answer it.
-    fn desk(&self, conn: ConnId) -> Option<Desk> {
+    pub(super) fn desk(&self, conn: ConnId) -> Option<Desk> {
         Some(Desk {
             conn,
             answers: self.conns.get(&conn)?.clone(),

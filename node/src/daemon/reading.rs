@@ -42,11 +42,15 @@ pub(super) struct Raised {
 
 impl Desk {
     /// Says something; `false` when nobody listens any more.
-    async fn tell(&self, tell: Tell) -> bool {
+    pub(super) async fn tell(&self, tell: Tell) -> bool {
         self.answers.send((tell, Vec::new())).await.is_ok()
     }
 
-    async fn entries(&self, doc: DocId, writer: DeviceId) -> Result<Vec<Entry>, Failure> {
+    pub(super) async fn entries(
+        &self,
+        doc: DocId,
+        writer: DeviceId,
+    ) -> Result<Vec<Entry>, Failure> {
         let (paths, keys) = (self.paths.clone(), Arc::clone(&self.keys));
         let read = tokio::task::spawn_blocking(move || store::entries(&paths, &keys, doc, writer));
         let failed = |error| Failure::internal(format!("reading: {error}"));

@@ -206,6 +206,7 @@ impl Node {
         let row = ReportRow::of(
             &state.name,
             &self.fold.device_name(state.writer),
+            &state.reach,
             ts,
             report,
         );

@@ -25,11 +25,13 @@ use bailey_model::{
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::allow::Questions;
 use super::child::Program;
 use super::event::ConnId;
 use super::limits::BoxCgroup;
 use super::logs::LogHandle;
 use super::publish::Listeners;
+use super::refusals::Refusals;
 use super::reports::Boundary;
 use super::screenshot::Screen;
 use super::shared::Writable;
@@ -136,6 +138,10 @@ pub(crate) struct Run {
     pub(crate) processes_left: Option<u32>,
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) open_flows: BTreeSet<FlowId>,
+    /// Changes of its reach, and what its gate was asked.
+    pub(crate) questions: Questions,
+    /// What it was refused, for itself.
+    pub(crate) told: Refusals,
     refusals: BTreeMap<RefusalKey, (FlowRefused, u64)>,
 }
 
@@ -209,6 +215,8 @@ impl Run {
             processes_left: None,
             waiting: Vec::new(),
             open_flows: BTreeSet::new(),
+            questions: Questions::default(),
+            told: Refusals::default(),
             refusals: BTreeMap::new(),
         }
     }

@@ -152,6 +152,7 @@ impl Node {
                 self.on_measured(id, measured);
             }
             FromFence::Namespaces => run.namespaces = fds.into(),
+            FromFence::Refusals => self.lend_refusals(id, fds.pop_front()),
             FromFence::Display => {
                 if let Some(screen) = &mut run.screen {
                     screen.folder = fds.pop_front();
@@ -227,6 +228,8 @@ impl Node {
                 self.judge_if_ready(id);
             }
             FromGate::Event { ticket, event } => self.on_gate_event(id, ticket, event),
+            FromGate::Reached { flows_reset } => self.on_reached(id, flows_reset),
+            FromGate::Explained(explained) => self.on_explained(id, explained),
             FromGate::Stopped { flows_reset } => {
                 run.flows_reset = Some(flows_reset);
                 run.gate_over = true;
@@ -267,6 +270,11 @@ impl Node {
             return;
         };
         run.gate = None;
+        let questions = std::mem::take(&mut run.questions);
+        self.end_questions(questions);
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
         let said_last = std::mem::replace(&mut run.gate_over, true);
         if said_last {
             return;
@@ -446,9 +454,10 @@ impl Node {
 
     /// Its last entry stands, or could not be written: answer and forget it.
     pub(super) fn on_ended(&mut self, id: RunId) {
-        let Some(run) = self.runs.remove(&id) else {
+        let Some(mut run) = self.runs.remove(&id) else {
             return;
         };
+        self.end_questions(std::mem::take(&mut run.questions));
         self.end_execs_in(id, &run);
         let outcome = outcome(&run);
         for waiting in &run.waiting {
@@ -498,6 +507,7 @@ impl Node {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
+        run.note_for_box(refused);
         let first = run.note_refusal(refused);
         // At the end everything is refused; that is no news.
         let told = first && refused.refusal != Refusal::BoxStopping;

@@ -89,6 +89,8 @@ pub(crate) enum Tag {
     Ticket(RunId, u64),
     /// An entry of a run that nothing waits for.
     Told(RunId),
+    /// One of the entries of a run's changed reach.
+    Reach(RunId),
     /// A run's last entry.
     Ended(RunId),
     /// A request by a connection of this node.

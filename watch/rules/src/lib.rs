@@ -69,6 +69,11 @@ impl Rules {
             Event::BoxEnded(_) => {
                 self.boxes.remove(&box_id);
             }
+            Event::ReachChanged(changed) => {
+                if let Some(watched) = self.boxes.get_mut(&box_id) {
+                    watched.reach = changed.new.parse().unwrap_or_default();
+                }
+            }
             Event::FlowRefused(refused) => {
                 let Some(watched) = self.boxes.get_mut(&box_id) else {
                     return;

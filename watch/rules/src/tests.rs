@@ -95,3 +95,65 @@ fn the_quiet_after_a_notice_ends_by_time_or_by_a_clock_set_back() {
         2
     );
 }
+
+#[test]
+fn a_reach_that_was_changed_is_what_a_try_is_held_to() {
+    let event = |event: Event| {
+        let entry = EntryRef {
+            writer: DeviceId([2; 32]),
+            box_id: BOX,
+            no: 1,
+        };
+        (entry, event)
+    };
+    let changed = |new: &str| {
+        Event::ReachChanged(bailey_model::ReachChanged {
+            box_id: BOX,
+            incarnation: Incarnation([3; 16]),
+            old: String::new(),
+            new: new.to_owned(),
+            by: bailey_model::ChangedBy::Here,
+        })
+    };
+    let refused = |port: u16| {
+        Event::FlowRefused(FlowRefused {
+            direction: Direction::Out,
+            proto: Proto::Tcp,
+            src: None,
+            dst: Some(([192, 168, 1, 9], port).into()),
+            host: None,
+            host_from: HostFrom::None,
+            class: Some(AddrClass::Local),
+            refusal: Refusal::OutsideReach,
+            count: 1,
+        })
+    };
+    let started = Event::BoxStarted(BoxStarted {
+        box_id: BOX,
+        name: "yard".to_owned(),
+        incarnation: Incarnation([3; 16]),
+        command: Vec::new(),
+        reach: "internet".to_owned(),
+        image: "host".to_owned(),
+    });
+    let raised = |changes: Vec<Event>| {
+        let mut rules = Rules::default();
+        let all = [started.clone()].into_iter().chain(changes);
+        for (entry, happened) in all.chain([refused(631)]).map(event) {
+            let ts = Timestamp(1);
+            let observation = Observation {
+                entry,
+                ts,
+                event: &happened,
+            };
+            rules.handle(&observation, NoticeId([4; 16]));
+        }
+        std::iter::from_fn(|| rules.poll_notice()).count()
+    };
+    assert_eq!(raised(vec![]), 1);
+    assert_eq!(raised(vec![changed("internet,192.168.1.9:80")]), 0);
+    assert_eq!(
+        raised(vec![changed("internet,local"), changed("internet")]),
+        1
+    );
+}

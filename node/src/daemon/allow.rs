@@ -1,0 +1,390 @@
+//! A running box's reach gets or loses terms.
+//!
+//! | way | order |
+//! |---|---|
+//! | allow | the entries on the disk, then the gate: nothing is granted that is not entered |
+//! | deny | the gate at once, then the entries: a grant that a person takes back ends though the audit may not be writable, and until it is, less is granted than it says, never more |
+//!
+//! Both entries (the box's document and the node's) are asked for in the same
+//! turn of the loop as the gate is told, so what the gate says of flows that it
+//! reset stands after them. A box's changes are made one at a time.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bailey_docs_store::{DocId, Urgency};
+use bailey_gate_proto::channel::ToGate;
+use bailey_gate_proto::{NodeAddrs, classify};
+use bailey_model::{
+    AddrClass, ChangeReachError, ChangedBy, Event, Reach, ReachChanged, ReachTerm, Tier,
+};
+
+use super::Node;
+use super::event::{ConnId, RunId};
+use super::run_state::{Phase, Run};
+use super::store::Tag;
+use super::why::Asked;
+use crate::api::{Failure, Tell, Way};
+use crate::log::log;
+use crate::show;
+
+/// Changes of one box that may wait for the one under way.
+const MAX_WAITING: usize = 16;
+/// Entries of one change: the box's document and the node's.
+const ENTRIES: u8 = 2;
+
+/// What command lines asked of a run and its gate has not answered.
+#[derive(Debug, Default)]
+pub(crate) struct Questions {
+    change: Option<Change>,
+    next: VecDeque<Wanted>,
+    /// In the order in which the gate was asked.
+    pub(super) why: VecDeque<Asked>,
+}
+
+/// A change that has not begun.
+#[derive(Debug)]
+struct Wanted {
+    conn: ConnId,
+    way: Way,
+    terms: Reach,
+}
+
+/// A change under way.
+#[derive(Debug)]
+struct Change {
+    conn: ConnId,
+    way: Way,
+    old: Reach,
+    new: Reach,
+    /// Entries that have not been answered for.
+    missing: u8,
+    failed: Option<String>,
+    flows_reset: Option<u32>,
+}
+
+impl Node {
+    pub(super) fn on_change(
+        &mut self,
+        conn: ConnId,
+        target: &str,
+        way: Way,
+        terms: &[String],
+    ) -> Result<(), Failure> {
+        let terms = parse(terms)?;
+        let id = self.change_target(target)?;
+        let run = self.runs.get_mut(&id);
+        let run = run.ok_or_else(|| Failure::usage(format!("{target:?} does not run")))?;
+        if run.questions.next.len() >= MAX_WAITING {
+            let text = format!("{MAX_WAITING} changes of {target:?} wait already");
+            return Err(Failure::host(text));
+        }
+        run.questions.next.push_back(Wanted { conn, way, terms });
+        self.begin_changes(id);
+        Ok(())
+    }
+
+    /// The running gated box of this node that is meant.
+    fn change_target(&self, target: &str) -> Result<RunId, Failure> {
+        let state = self.fold.resolve(target, self.this)?;
+        let name = show::text(&state.name);
+        if state.writer != self.this {
+            let device = show::text(&self.fold.device_name(state.writer));
+            let text = format!("{name} runs on {device}; its reach can be changed there alone");
+            return Err(Failure::usage(text));
+        }
+        let same = |run: &Run| run.incarnation == state.incarnation;
+        match self.runs.iter().find(|(_, run)| same(run)) {
+            Some((_, run)) if run.tier != Tier::Gated => Err(Failure::usage(format!(
+                "{name} is an {} box: nothing decides its flows, so it has no reach",
+                run.tier
+            ))),
+            Some((id, run)) if run.phase == Phase::Running && run.gate.is_some() => Ok(*id),
+            Some((_, run)) if run.phase == Phase::Making => {
+                Err(Failure::host(format!("{name} is still starting")))
+            }
+            Some((_, run)) if run.phase == Phase::Running => Err(Failure::host(format!(
+                "{name} has no gate, and so no network"
+            ))),
+            _ => Err(Failure::usage(format!("{name} does not run"))
+                .hint("its next run begins with the --reach that it is given")),
+        }
+    }
+
+    /// Begins the next change, if none is under way. What cannot be, or changes
+    /// nothing, is answered at once.
+    fn begin_changes(&mut self, id: RunId) {
+        while let Some(run) = self.runs.get_mut(&id) {
+            if run.questions.change.is_some() {
+                return;
+            }
+            let Some(Wanted { conn, way, terms }) = run.questions.next.pop_front() else {
+                return;
+            };
+            let old = run.reach.clone();
+            let new = match way {
+                Way::Allow => old.with(&terms),
+                Way::Deny => old.without(&terms, is_within),
+            };
+            let new = match new {
+                Ok(new) if new != old => new,
+                Ok(_) => {
+                    let unchanged = told(&run.name, &old, &old, Some(0));
+                    self.finish(conn, unchanged);
+                    continue;
+                }
+                Err(error) => {
+                    let failure = refused(&run.name, &old, &error);
+                    self.tell(conn, Tell::Failed(failure));
+                    continue;
+                }
+            };
+            let entry = Event::ReachChanged(ReachChanged {
+                box_id: run.box_id,
+                incarnation: run.incarnation,
+                old: old.to_string(),
+                new: new.to_string(),
+                by: ChangedBy::Here,
+            });
+            let doc = DocId::Box(run.box_id);
+            run.questions.change = Some(Change {
+                conn,
+                way,
+                old,
+                new: new.clone(),
+                missing: ENTRIES,
+                failed: None,
+                flows_reset: None,
+            });
+            if way == Way::Deny {
+                self.answer_gate(id, ToGate::Reach(new));
+            }
+            for doc in [doc, DocId::Node] {
+                self.append(doc, entry.clone(), Urgency::Urgent, Tag::Reach(id));
+            }
+        }
+    }
+
+    /// One of a change's entries stands, or could not be written.
+    pub(super) fn on_reach_entered(&mut self, id: RunId, result: Result<(), &str>) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let Some(change) = &mut run.questions.change else {
+            return;
+        };
+        change.missing = change.missing.saturating_sub(1);
+        if let Err(why) = result {
+            change.failed = Some(why.to_owned());
+        }
+        if change.missing > 0 {
+            return;
+        }
+        let (way, new) = (change.way, change.new.clone());
+        match (way, &change.failed) {
+            // It is the gate's already, and stays so.
+            (Way::Deny, _) => run.reach = new,
+            (Way::Allow, None) => {
+                run.reach.clone_from(&new);
+                self.answer_gate(id, ToGate::Reach(new));
+            }
+            (Way::Allow, Some(_)) => {}
+        }
+        self.end_change(id);
+    }
+
+    /// The gate decides by the reach that it was given.
+    pub(super) fn on_reached(&mut self, id: RunId, flows_reset: u32) {
+        let run = self.runs.get_mut(&id);
+        if let Some(change) = run.and_then(|run| run.questions.change.as_mut()) {
+            change.flows_reset = Some(flows_reset);
+        }
+        self.end_change(id);
+    }
+
+    /// Answers for a change once its entries and the gate have been heard.
+    fn end_change(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let over = |change: &mut Change| {
+            let kept = change.way == Way::Allow && change.failed.is_some();
+            change.missing == 0 && (kept || change.flows_reset.is_some())
+        };
+        let Some(change) = run.questions.change.take_if(over) else {
+            return;
+        };
+        let tell = match &change.failed {
+            None => told(&run.name, &change.old, &change.new, change.flows_reset),
+            Some(why) => {
+                let stays = match change.way {
+                    Way::Allow => "its reach is as it was",
+                    Way::Deny => {
+                        "its reach is narrowed all the same, and its audit does not say so"
+                    }
+                };
+                log!("{}: a change of its reach was not entered: {why}", run.name);
+                let text = format!("the audit cannot be written: {why}; {stays}");
+                Tell::Failed(Failure::host(text))
+            }
+        };
+        self.finish(change.conn, tell);
+        self.begin_changes(id);
+    }
+
+    /// The gate is gone, or the box over: whoever waits is told.
+    pub(super) fn end_questions(&mut self, questions: Questions) {
+        let Questions { change, next, why } = questions;
+        let changes = change.into_iter().map(|change| change.conn);
+        for conn in changes.chain(next.into_iter().map(|wanted| wanted.conn)) {
+            let failure = Failure::host("the box ended, or its gate did, before it answered");
+            self.tell(conn, Tell::Failed(failure));
+        }
+        for asked in why {
+            self.explain_here(asked);
+        }
+    }
+}
+
+/// Each term by itself, so that an error names the one at fault.
+fn parse(terms: &[String]) -> Result<Reach, Failure> {
+    let fault = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+    let mut all = Reach::nothing();
+    for term in terms {
+        let term: Reach = term.parse().map_err(|error| fault(&error))?;
+        all = all.with(&term).map_err(|error| {
+            fault(&error).hint("bailey deny BOX takes terms away; without any it grants nothing")
+        })?;
+    }
+    Ok(all)
+}
+
+fn told(name: &str, old: &Reach, new: &Reach, flows_reset: Option<u32>) -> Tell {
+    Tell::Reach {
+        name: name.to_owned(),
+        old: old.to_string(),
+        new: new.to_string(),
+        flows_reset,
+    }
+}
+
+/// Why it stays as it was, and what it is.
+fn refused(name: &str, old: &Reach, error: &ChangeReachError) -> Failure {
+    let failure = Failure::usage(format!("{}: {error}", show::text(name)));
+    let reach = show::text(&old.to_string());
+    match error {
+        ChangeReachError::StillGranted { by, .. } => failure.hint(format!(
+            "bailey deny {} {} takes that away whole; its reach is {reach}",
+            show::shell_word(name),
+            show::shell_word(by),
+        )),
+        _ => failure.hint(format!("its reach is {reach}, and stays so")),
+    }
+}
+
+/// Addresses of each kind within the spaces that are shared by many: one of them
+/// lies in every wide prefix that holds its kind.
+const SAMPLES: [IpAddr; 11] = [
+    IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)),
+    IpAddr::V4(Ipv4Addr::new(192, 1, 1, 1)),
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(100, 64, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(172, 16, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(192, 168, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2606, 0, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
+];
+
+/// Whether a wide word grants an address of a prefix, as far as the registries
+/// say: its ends are looked at, and the samples that lie between them.
+fn is_within(word: &ReachTerm, denied: &ReachTerm) -> bool {
+    let ReachTerm::Prefix { addr, len, .. } = denied else {
+        return false;
+    };
+    let wanted = match word {
+        ReachTerm::Internet => AddrClass::Internet,
+        ReachTerm::Local => AddrClass::Local,
+        ReachTerm::Loopback(_) | ReachTerm::Name(..) | ReachTerm::Prefix { .. } => return false,
+    };
+    let addrs = NodeAddrs::default();
+    let [first, last] = ends(*addr, *len);
+    let between = SAMPLES
+        .into_iter()
+        .filter(|sample| first <= *sample && *sample <= last);
+    [first, last]
+        .into_iter()
+        .chain(between)
+        .any(|addr| classify(addr, &addrs) == wanted)
+}
+
+/// The first and the last address of a prefix.
+fn ends(addr: IpAddr, len: u8) -> [IpAddr; 2] {
+    match addr {
+        IpAddr::V4(addr) => {
+            let rest = u32::MAX.checked_shr(len.into()).unwrap_or(0);
+            let bits = addr.to_bits();
+            [bits & !rest, bits | rest].map(|bits| Ipv4Addr::from_bits(bits).into())
+        }
+        IpAddr::V6(addr) => {
+            let rest = u128::MAX.checked_shr(len.into()).unwrap_or(0);
+            let bits = addr.to_bits();
+            [bits & !rest, bits | rest].map(|bits| Ipv6Addr::from_bits(bits).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_term_is_named_and_nothing_is_no_term() {
+        let parsed = |terms: &[&str]| {
+            let terms: Vec<String> = terms.iter().map(|term| (*term).to_owned()).collect();
+            parse(&terms)
+                .map(|reach| reach.to_string())
+                .map_err(|failure| failure.text)
+        };
+        assert_eq!(
+            parsed(&["internet", "a.b:80,443"]).unwrap(),
+            "internet,a.b:80,443"
+        );
+        assert_eq!(parsed(&["a.b,c.d"]).unwrap(), "a.b,c.d");
+        let fault = parsed(&["internet", "a..b"]).unwrap_err();
+        assert!(fault.contains("a..b"), "{fault}");
+        assert!(parsed(&["nothing"]).unwrap_err().contains("nothing"));
+        // A port alone is no term, whatever stands before it.
+        assert!(parsed(&["a.b:80", "443"]).unwrap_err().contains("443"));
+    }
+
+    #[test]
+    fn a_word_that_stays_is_seen_to_grant_a_prefix_that_is_denied() {
+        let granted = |word: &str, denied: &str| {
+            let term = |text: &str| text.parse::<Reach>().unwrap().terms()[0].clone();
+            is_within(&term(word), &term(denied))
+        };
+        assert!(granted("internet", "93.184.216.34"));
+        assert!(granted("internet", "93.184.216.0/24:80"));
+        assert!(granted("internet", "2606:2800:220:1::/64"));
+        assert!(!granted("internet", "192.168.1.9"));
+        assert!(granted("local", "192.168.1.0/24"));
+        assert!(!granted("local", "93.184.216.34"));
+        assert!(!granted("internet", "169.254.169.254"));
+        // Wide ones, whose ends are of no kind that a word grants.
+        for (word, wide) in [
+            ("internet", "0.0.0.0/0"),
+            ("internet", "0.0.0.0/1"),
+            ("internet", "192.0.0.0/2"),
+            ("local", "192.0.0.0/8"),
+            ("local", "0.0.0.0/0"),
+            ("internet", "::/0"),
+            ("local", "::/0"),
+        ] {
+            assert!(granted(word, wide), "{word} {wide}");
+        }
+        assert!(!granted("internet", "224.0.0.0/3") && !granted("local", "11.0.0.0/8"));
+    }
+}

@@ -1,0 +1,393 @@
+//! Why a dial of a box is granted or refused, before it is tried or after.
+//!
+//! The gate judges where the box runs here; else the node does, by the reach
+//! that the box has or had and by the registries alone. Nothing is dialled, and
+//! no name is asked for.
+
+use bailey_gate_proto::channel::ToGate;
+use bailey_gate_proto::{
+    AddrExplained, Explain, Explained, NameExplained, NameTable, Now, Policy, Whom, explain,
+    refusal,
+};
+use bailey_model::{
+    AddrClass, Entry, HostPattern, Reach, ReachTerm, Refusal, Tier, Transport, Verdict,
+};
+
+use super::Node;
+use super::event::{ConnId, RunId};
+use super::fold::BoxState;
+use super::reading::Desk;
+use super::run_state::Phase;
+use crate::api::{Failure, Tell};
+use crate::rows::{self, FlowRow, Fold as RowFold, WhyAddr, WhyRow};
+use crate::{grant, show, unseen};
+
+/// Entries of the audit that are shown.
+const LAST: usize = 5;
+/// Questions that one gate has not answered.
+const MAX_ASKED: usize = 64;
+
+/// A question that a gate has, or whose answer is being written.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    conn: ConnId,
+    state: BoxState,
+    what: String,
+    question: Explain,
+    /// The transport, where one was said.
+    over: Option<Transport>,
+}
+
+impl Node {
+    pub(super) fn on_why(&mut self, conn: ConnId, target: &str, what: &str) -> Result<(), Failure> {
+        let (question, over) = parse(what)?;
+        let state = self.fold.resolve(target, self.this)?;
+        if unseen::reason(&state.reach).is_some() {
+            return Err(Failure::usage(format!(
+                "{}: nothing decides its flows ({})",
+                show::text(&state.name),
+                show::text(&state.reach)
+            )));
+        }
+        let asked = Asked {
+            conn,
+            what: what.to_owned(),
+            question: question.clone(),
+            over,
+            state,
+        };
+        let run = self
+            .runs
+            .values_mut()
+            .find(|run| run.incarnation == asked.state.incarnation && run.tier == Tier::Gated);
+        let run = run.filter(|run| run.phase == Phase::Running);
+        let gate = run.and_then(|run| run.gate.as_ref().map(|gate| (&mut run.questions, gate)));
+        match gate {
+            Some((questions, _)) if questions.why.len() >= MAX_ASKED => {
+                return Err(Failure::host("its gate has too many questions already"));
+            }
+            Some((questions, gate)) if gate.send(ToGate::Explain(question), vec![]) => {
+                questions.why.push_back(asked);
+            }
+            _ => self.explain_here(asked),
+        }
+        Ok(())
+    }
+
+    /// The gate's answer to the question that it was asked first.
+    pub(super) fn on_explained(&mut self, id: RunId, explained: Explained) {
+        let run = self.runs.get_mut(&id);
+        if let Some(asked) = run.and_then(|run| run.questions.why.pop_front()) {
+            self.answer_why(asked, explained, true);
+        }
+    }
+
+    /// Without a gate: by the reach in its text.
+    pub(super) fn explain_here(&mut self, asked: Asked) {
+        let policy = Policy {
+            reach: asked.state.reach.parse().unwrap_or_default(),
+            ..Policy::default()
+        };
+        let explained = explain(Now::ZERO, &policy, &NameTable::new(), &[], &asked.question);
+        self.answer_why(asked, explained, false);
+    }
+
+    fn answer_why(&self, asked: Asked, explained: Explained, by_gate: bool) {
+        if let Some(desk) = self.desk(asked.conn) {
+            let device = self.fold.device_name(asked.state.writer);
+            let here = asked.state.writer == self.this;
+            tokio::spawn(desk.why(
+                asked,
+                explained,
+                Seen {
+                    device,
+                    here,
+                    by_gate,
+                },
+            ));
+        }
+    }
+}
+
+/// From where it is looked at.
+#[derive(Debug)]
+struct Seen {
+    device: String,
+    here: bool,
+    by_gate: bool,
+}
+
+impl Desk {
+    async fn why(self, asked: Asked, explained: Explained, seen: Seen) {
+        let doc = bailey_docs_store::DocId::Box(asked.state.id);
+        let tell = match self.entries(doc, asked.state.writer).await {
+            Ok(entries) => Tell::Why(Box::new(row(&asked, &explained, &seen, &entries))),
+            Err(failure) => Tell::Failed(failure),
+        };
+        let last = matches!(tell, Tell::Why(_));
+        if self.tell(tell).await && last {
+            self.tell(Tell::Done).await;
+        }
+    }
+}
+
+/// `HOST[:PORT][/tcp|/udp]`, or an address in the same form.
+fn parse(what: &str) -> Result<(Explain, Option<Transport>), Failure> {
+    let fault = || {
+        Failure::usage(format!(
+            "{}: want one HOST[:PORT][/udp], or ADDRESS[:PORT][/udp]",
+            show::text(what)
+        ))
+    };
+    let reach: Reach = what.parse().map_err(|error| {
+        let failure = Failure::usage(format!("{error}"));
+        failure.hint("HOST[:PORT][/udp], or ADDRESS[:PORT][/udp]")
+    })?;
+    let [term] = reach.terms() else {
+        return Err(fault());
+    };
+    let (what, ports) = match term {
+        ReachTerm::Name(HostPattern::Exact(host), ports) => (Whom::Name(host.clone()), ports),
+        ReachTerm::Prefix { addr, len, ports } if *len == bits(*addr) => (Whom::Addr(*addr), ports),
+        _ => return Err(fault()),
+    };
+    let port = match ports.ports[..] {
+        [] => None,
+        [port] => Some(port),
+        _ => return Err(fault()),
+    };
+    let question = Explain {
+        what,
+        port,
+        transport: ports.transport.unwrap_or(Transport::Tcp),
+    };
+    Ok((question, ports.transport))
+}
+
+fn bits(addr: std::net::IpAddr) -> u8 {
+    if addr.is_ipv4() { 32 } else { 128 }
+}
+
+fn row(asked: &Asked, explained: &Explained, seen: &Seen, entries: &[Entry]) -> WhyRow {
+    let state = &asked.state;
+    let all = concerned(asked, entries);
+    let sum = |kind: &str| -> u64 {
+        let of_kind = all.iter().filter(|row| row.kind == kind);
+        of_kind.map(|row| row.count).sum()
+    };
+    let (opened, refused, named) = (sum("flow"), sum("refused"), sum("name"));
+    let withheld = all
+        .iter()
+        .rev()
+        .find(|row| row.reason.as_deref() == Some(Refusal::AnswerWithheld.as_str()));
+    let why = refusal(explained);
+    let (grant, cannot) = match (why, withheld) {
+        (None, None) => (None, None),
+        (None, Some(row)) => (None, Some(withheld_text(row))),
+        (Some(_), _) => match term(asked, explained) {
+            Some(term) => (Some(command(asked, seen, &term)), None),
+            None => (None, Some(no_word(explained))),
+        },
+    };
+    WhyRow {
+        v: rows::V,
+        box_name: state.name.clone(),
+        box_id: state.id.to_string(),
+        device: seen.device.clone(),
+        running: state.ended.is_none(),
+        what: asked.what.clone(),
+        proto: match asked.question.transport {
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+        }
+        .to_owned(),
+        reach: state.reach.clone(),
+        verdict: if why.is_none() { "allow" } else { "refuse" }.to_owned(),
+        reason: why.map(|why| why.as_str().to_owned()),
+        rule: rule(explained),
+        name: explained
+            .name
+            .as_ref()
+            .map(|name| name_word(name).to_owned()),
+        addrs: explained.addrs.iter().map(addr_row).collect(),
+        judged_by: if seen.by_gate { "gate" } else { "registries" }.to_owned(),
+        opened,
+        refused,
+        named,
+        last: all.iter().rev().take(LAST).rev().cloned().collect(),
+        grant,
+        cannot,
+    }
+}
+
+/// The rows of its newest run in which the name or address stands.
+fn concerned(asked: &Asked, entries: &[Entry]) -> Vec<FlowRow> {
+    let mut fold = RowFold::default();
+    let started = |entry: &Entry| matches!(entry.event, bailey_model::Event::BoxStarted(_));
+    let from = entries.iter().rposition(started).unwrap_or(0);
+    let newest = entries.get(from..).unwrap_or_default();
+    newest
+        .iter()
+        .for_each(|entry| fold.push(&asked.state.name, entry));
+    let Explain { what, port, .. } = &asked.question;
+    let over = asked.over.map(|over| match over {
+        Transport::Tcp => "tcp",
+        Transport::Udp => "udp",
+    });
+    let meant = |row: &FlowRow| {
+        let named = match what {
+            Whom::Name(host) => row.dst_host.as_deref() == Some(host.as_str()),
+            Whom::Addr(addr) => row.dst_ip == Some(*addr),
+        };
+        let same_port = row.dst_port.is_none() || port.is_none() || row.dst_port == *port;
+        let proto = row.proto.as_deref();
+        let same_proto = over.is_none() || proto == over || proto == Some("dns");
+        named && same_port && same_proto && row.direction.as_deref() != Some("in")
+    };
+    fold.finish().into_iter().filter(meant).collect()
+}
+
+/// The term that grants it.
+fn rule(explained: &Explained) -> Option<String> {
+    if let Some(name) = &explained.name {
+        let NameExplained::Inside { by } = name else {
+            return None;
+        };
+        return by.clone();
+    }
+    explained.addrs.iter().find_map(|addr| match &addr.verdict {
+        Verdict::Allow(granted) => Some(granted.0.clone()),
+        Verdict::Refuse(_) => None,
+    })
+}
+
+/// The term that would.
+fn term(asked: &Asked, explained: &Explained) -> Option<String> {
+    let Explain { what, port, .. } = &asked.question;
+    match what {
+        Whom::Name(_) if explained.name == Some(NameExplained::Nowhere) => None,
+        Whom::Name(host) => grant::name_term(host, *port, asked.over),
+        Whom::Addr(addr) => {
+            let grantable = explained
+                .addrs
+                .first()
+                .is_some_and(AddrExplained::grantable);
+            let term = grant::addr_term(*addr, *port, asked.over);
+            term.filter(|_| grantable)
+        }
+    }
+}
+
+fn command(asked: &Asked, seen: &Seen, term: &str) -> String {
+    let state = &asked.state;
+    if state.ended.is_some() {
+        let reach = match state.reach.as_str() {
+            "nothing" => term.to_owned(),
+            reach => format!("{reach},{term}"),
+        };
+        return format!("its next run: --reach {}", show::shell_word(&reach));
+    }
+    let command = grant::command(&state.name, term);
+    match seen.here {
+        true => command,
+        false => format!("on {}: {command}", show::text(&seen.device)),
+    }
+}
+
+fn no_word(explained: &Explained) -> String {
+    let class = explained.addrs.first().map(|addr| addr.class);
+    match class {
+        None => "no word grants it: no such name is asked of anybody".to_owned(),
+        Some(AddrClass::Metadata) => "no word grants a metadata service".to_owned(),
+        Some(AddrClass::Node) => "no word grants the node's own listeners".to_owned(),
+        Some(AddrClass::Gate) => "no word grants the gate's own address".to_owned(),
+        Some(AddrClass::Loopback) => {
+            "no word grants the node's loopback; the box's own never passes the gate".to_owned()
+        }
+        Some(class) => format!("no word grants it: {}", class.as_str()),
+    }
+}
+
+fn withheld_text(row: &FlowRow) -> String {
+    let class = row.dst_class.as_deref().unwrap_or("other");
+    match class {
+        "local" => "it was answered with a local address, which a name does not open: \
+                    `local` does, or the address itself"
+            .to_owned(),
+        class => format!("it was answered with a {class} address, which no name opens"),
+    }
+}
+
+fn name_word(name: &NameExplained) -> &'static str {
+    match name {
+        NameExplained::Inside { by: Some(_) } => "in reach",
+        NameExplained::Inside { by: None } => "in reach, not that port",
+        NameExplained::Ancestor => "above a name in reach",
+        NameExplained::Outside => "outside reach",
+        NameExplained::Nowhere => "set aside for nobody",
+    }
+}
+
+fn addr_row(addr: &AddrExplained) -> WhyAddr {
+    let (verdict, reason, rule) = match &addr.verdict {
+        Verdict::Allow(granted) => ("allow", None, Some(granted.0.clone())),
+        Verdict::Refuse(why) => ("refuse", Some(why.as_str().to_owned()), None),
+    };
+    WhyAddr {
+        ip: addr.addr,
+        class: addr.class.as_str().to_owned(),
+        verdict: verdict.to_owned(),
+        reason,
+        rule,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_or_address_with_one_port_is_explained_and_nothing_else() {
+        let name = |text: &str| Whom::Name(bailey_model::Host::new(text).unwrap());
+        let addr = |text: &str| Whom::Addr(text.parse().unwrap());
+        for (text, what, port, over) in [
+            ("shop.example", name("shop.example"), None, None),
+            ("Shop.Example.:443", name("shop.example"), Some(443), None),
+            (
+                "shop.example:53/udp",
+                name("shop.example"),
+                Some(53),
+                Some(Transport::Udp),
+            ),
+            ("192.168.1.9:80", addr("192.168.1.9"), Some(80), None),
+            (
+                "[2001:db8::1]:443/tcp",
+                addr("2001:db8::1"),
+                Some(443),
+                Some(Transport::Tcp),
+            ),
+            ("2001:db8::1", addr("2001:db8::1"), None, None),
+        ] {
+            let (question, said) = parse(text).unwrap();
+            assert_eq!(
+                (question.what, question.port, said),
+                (what, port, over),
+                "{text}"
+            );
+            let expected = over.unwrap_or(Transport::Tcp);
+            assert_eq!(question.transport, expected);
+        }
+        for bad in [
+            "",
+            "internet",
+            "nothing",
+            "*.a.b",
+            "10.0.0.0/8",
+            "a.b:1,2",
+            "a.b,c.d",
+            "a b",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

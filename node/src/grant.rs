@@ -1,0 +1,175 @@
+//! The words that would grant what was refused.
+
+use std::net::IpAddr;
+
+use bailey_gate_proto::is_grantable;
+use bailey_model::link::{GATE_V4, GATE_V6};
+use bailey_model::{AddrClass, FlowRefused, Host, Proto, Reach, Refusal, Transport};
+
+use crate::show;
+
+/// The term of a reach that would have granted it; `None` where no word can, or
+/// where it was not refused for want of one.
+pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
+    let asked = matches!(
+        refused.refusal,
+        Refusal::OutsideReach | Refusal::NameOutsideReach | Refusal::OtherHost
+    );
+    // The gate's own address stands for the node's loopback.
+    if let (true, Some(AddrClass::Gate), Some(dst)) = (asked, refused.class, refused.dst)
+        && [IpAddr::V4(GATE_V4), IpAddr::V6(GATE_V6)].contains(&dst.ip())
+    {
+        return checked(format!("lo:{}/{}", dst.port(), refused.proto));
+    }
+    if !asked || !refused.class.is_none_or(is_grantable) {
+        return None;
+    }
+    let over = match refused.proto {
+        Proto::Udp => Some(Transport::Udp),
+        _ => None,
+    };
+    // A name opens public addresses only.
+    let host = refused
+        .host
+        .as_ref()
+        .filter(|_| refused.class != Some(AddrClass::Local));
+    // What has no ports is granted by the whole address.
+    let port = refused.dst.map(|dst| dst.port()).filter(|port| *port > 0);
+    match (host, refused.dst) {
+        (Some(host), _) => name_term(host, port, over),
+        (None, Some(dst)) => addr_term(dst.ip(), port, over),
+        (None, None) => None,
+    }
+}
+
+/// The term for a name; `None` for one that the gate answers by itself.
+pub(crate) fn name_term(host: &Host, port: Option<u16>, over: Option<Transport>) -> Option<String> {
+    let last = host.as_str().rsplit('.').next().unwrap_or_default();
+    let special = ["local", "test", "invalid", "onion", "localhost", "bailey"].contains(&last);
+    if special {
+        return None;
+    }
+    checked(format!("{host}{}{}", colon(port), slash(over)))
+}
+
+/// The term for an address.
+pub(crate) fn addr_term(
+    addr: std::net::IpAddr,
+    port: Option<u16>,
+    over: Option<Transport>,
+) -> Option<String> {
+    let bracket = addr.is_ipv6() && port.is_some();
+    let addr = if bracket {
+        format!("[{addr}]")
+    } else {
+        addr.to_string()
+    };
+    checked(format!("{addr}{}{}", colon(port), slash(over)))
+}
+
+/// The command for a person outside.
+pub(crate) fn command(box_name: &str, term: &str) -> String {
+    format!(
+        "bailey allow {} {}",
+        show::shell_word(box_name),
+        show::shell_word(term)
+    )
+}
+
+fn colon(port: Option<u16>) -> String {
+    port.map(|port| format!(":{port}")).unwrap_or_default()
+}
+
+fn slash(over: Option<Transport>) -> &'static str {
+    match over {
+        None => "",
+        Some(Transport::Tcp) => "/tcp",
+        Some(Transport::Udp) => "/udp",
+    }
+}
+
+/// Only what is a term goes into a command that a person may copy.
+fn checked(term: String) -> Option<String> {
+    term.parse::<Reach>().is_ok().then_some(term)
+}
+
+#[cfg(test)]
+mod tests {
+    use bailey_model::{Direction, HostFrom};
+
+    use super::*;
+
+    fn refused(
+        proto: Proto,
+        host: Option<&str>,
+        dst: Option<&str>,
+        class: Option<AddrClass>,
+    ) -> FlowRefused {
+        let refusal = match proto {
+            Proto::Dns => Refusal::NameOutsideReach,
+            _ => Refusal::OutsideReach,
+        };
+        FlowRefused {
+            direction: Direction::Out,
+            proto,
+            src: None,
+            dst: dst.map(|dst| dst.parse().unwrap()),
+            host: host.and_then(Host::new),
+            host_from: HostFrom::None,
+            class,
+            refusal,
+            count: 1,
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_term_that_would_grant_it_or_none() {
+        let (internet, local) = (Some(AddrClass::Internet), Some(AddrClass::Local));
+        let shop = Some("93.184.216.34:443");
+        for (of, expected) in [
+            (
+                refused(Proto::Tcp, None, shop, internet),
+                Some("93.184.216.34:443"),
+            ),
+            (
+                refused(Proto::Udp, None, shop, internet),
+                Some("93.184.216.34:443/udp"),
+            ),
+            (
+                refused(Proto::Tcp, Some("shop.example"), shop, internet),
+                Some("shop.example:443"),
+            ),
+            (
+                refused(Proto::Tcp, Some("nas"), Some("10.0.0.5:22"), local),
+                Some("10.0.0.5:22"),
+            ),
+            (
+                refused(Proto::Tcp, None, Some("[fd00::1]:22"), local),
+                Some("[fd00::1]:22"),
+            ),
+            (
+                refused(Proto::Dns, Some("shop.example"), None, None),
+                Some("shop.example"),
+            ),
+            (refused(Proto::Dns, Some("printer.local"), None, None), None),
+            (
+                refused(Proto::Dns, Some("a\\000b.example"), None, None),
+                None,
+            ),
+            (
+                refused(
+                    Proto::Tcp,
+                    None,
+                    Some("169.254.169.254:80"),
+                    Some(AddrClass::Metadata),
+                ),
+                None,
+            ),
+            (refused(Proto::Other(47), None, None, internet), None),
+        ] {
+            assert_eq!(term(&of).as_deref(), expected, "{of:?}");
+        }
+        let command = command("yard", "*.shop.example");
+        assert_eq!(command, "bailey allow yard '*.shop.example'");
+    }
+}
