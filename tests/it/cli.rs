@@ -12,7 +12,8 @@ fn bailey(words: &[&str]) -> bailey_tests::Output {
 fn the_help_is_the_reference() {
     let mut all = String::new();
     for verb in [
-        "", "run", "ps", "flows", "stop", "notices", "device", "node", "demo",
+        "", "run", "ps", "flows", "allow", "deny", "why", "stop", "notices", "device", "node",
+        "demo",
     ] {
         let words: Vec<&str> = verb
             .split(' ')

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
 
+mod allow;
 mod arrows;
 mod audit;
 mod boxes;
