@@ -166,16 +166,7 @@ pub fn fuzz_tun(data: &[u8]) {
                     gate.handle_datagram_failed(port, from, SendFault::PortUnreachable, &mut out);
                 }
                 if let Some(flow) = out.echo {
-                    let error = EchoError {
-                        seq: u16::from(*with & 15),
-                        kind: *with,
-                        code: with & 3,
-                        mtu: u32::from(*with),
-                        from: Some(from.ip()),
-                    };
-                    gate.handle_echo_failed(now, flow, error, &mut out);
-                    let to = IpAddr::from([93, 1, 1, 1]);
-                    gate.handle_echo_reply(now, flow, to, (error.seq, data), &mut out);
+                    echo(&mut gate, now, (flow, *with, data), &mut out);
                 }
             }
             _ if *with == 255 => drop(gate.stop(now, &mut out)),
@@ -191,6 +182,20 @@ pub fn fuzz_tun(data: &[u8]) {
         }
         settle(&mut gate, now, *with, &mut tickets, &mut out);
     }
+}
+
+/// What comes for an echo: an error, then a reply.
+fn echo(gate: &mut Gate, now: Now, (flow, with, data): (FlowId, u8, &[u8]), out: &mut Checked) {
+    let error = EchoError {
+        seq: u16::from(with & 15),
+        kind: with,
+        code: with & 3,
+        mtu: u32::from(with),
+        from: Some(IpAddr::from([1, 1, 1, with])),
+    };
+    gate.handle_echo_failed(now, flow, error, out);
+    let to = IpAddr::from([93, 1, 1, 1]);
+    gate.handle_echo_reply(now, flow, to, (error.seq, data), out);
 }
 
 fn set_source(packet: &mut [u8]) {
