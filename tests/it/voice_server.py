@@ -1,7 +1,7 @@
 """A server as a voice assistant has it: a page on a port, and two WebSockets
 outwards, over TLS and by name, on which it sends and hears at the same time."""
 
-import base64, http.server, json, os, socket, ssl, struct, threading, time
+import base64, http.server, json, os, select, socket, ssl, struct, threading, time
 
 HEARD = {'live.example': 0, 'realtime.example': 0}
 SENT = dict(HEARD)
@@ -20,18 +20,8 @@ def connect(name):
     while not head.endswith(b'\r\n\r\n'):
         head += stream.recv(1)
     assert head.startswith(b'HTTP/1.1 101 '), head
-    stream.settimeout(10)
+    stream.setblocking(False)
     return stream
-
-
-def exactly(stream, count):
-    got = b''
-    while len(got) < count:
-        part = stream.recv(count - len(got))
-        if not part:
-            raise EOFError('closed')
-        got += part
-    return got
 
 
 def frame(number):
@@ -39,27 +29,50 @@ def frame(number):
 
 
 def talk(name, stream):
-    while True:
-        data, mask = frame(SENT[name]), os.urandom(4)
-        masked = bytes(octet ^ mask[at % 4] for at, octet in enumerate(data))
-        stream.sendall(struct.pack('>BBH', 0x82, 0x80 | 126, len(data)) + mask + masked)
-        SENT[name] += 1
-        time.sleep(0.02)
+    data, mask = frame(SENT[name]), os.urandom(4)
+    masked = bytes(octet ^ mask[at % 4] for at, octet in enumerate(data))
+    stream.sendall(struct.pack('>BBH', 0x82, 0x80 | 126, len(data)) + mask + masked)
+    SENT[name] += 1
 
 
-def hear(name, stream):
-    while True:
-        kind, length, long = struct.unpack('>BBH', exactly(stream, 4))
+def hear(name, got):
+    """Takes whole frames from what came, and gives back the rest."""
+    while len(got) >= 4:
+        kind, length, long = struct.unpack('>BBH', got[:4])
         assert (kind, length) == (0x82, 126), (kind, length)
-        assert exactly(stream, long) == frame(HEARD[name]), HEARD[name]
+        if len(got) < 4 + long:
+            break
+        assert got[4:4 + long] == frame(HEARD[name]), HEARD[name]
+        got = got[4 + long:]
         HEARD[name] += 1
+    return got
 
 
-def guarded(way, name, stream):
+def converse(name, stream):
+    """Talks each 20 ms and hears in between. One thread does both: until
+    Python 3.13 a read and a write at the same time can take each other's
+    outcome, and the read then reports an end that never came."""
+    due, got = time.monotonic(), b''
+    while True:
+        wait = due - time.monotonic()
+        if wait <= 0:
+            talk(name, stream)
+            due += 0.02
+        elif stream.pending() or select.select([stream], [], [], wait)[0]:
+            try:
+                part = stream.recv(1 << 16)
+            except ssl.SSLWantReadError:
+                continue
+            if not part:
+                raise EOFError('closed')
+            got = hear(name, got + part)
+
+
+def guarded(name, stream):
     try:
-        way(name, stream)
+        converse(name, stream)
     except Exception as error:
-        FAULTS.append(f'{way.__name__} {name}: {error!r}')
+        FAULTS.append(f'{name}: {error!r}')
 
 
 class Page(http.server.BaseHTTPRequestHandler):
@@ -84,9 +97,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 
 
 for name in HEARD:
-    stream = connect(name)
-    for way in (talk, hear):
-        threading.Thread(target=guarded, args=(way, name, stream), daemon=True).start()
+    threading.Thread(target=guarded, args=(name, connect(name)), daemon=True).start()
 page = http.server.ThreadingHTTPServer(('127.0.0.1', 8080), Page)
 print('listening', sorted(word for word in os.environ if 'proxy' in word.lower()), flush=True)
 page.serve_forever()
