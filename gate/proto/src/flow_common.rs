@@ -14,6 +14,7 @@ use crate::addr::classify;
 use crate::channel::GateEvent;
 use crate::dns::AskId;
 use crate::flow::{Action, Outlet};
+use crate::flow_name::Said;
 use crate::flow_tell::{Refused, Told};
 use crate::names::NameTable;
 use crate::packet::{self, Segment, Unreachable};
@@ -66,6 +67,17 @@ pub(crate) enum Waits {
 pub(crate) struct Basis {
     pub(crate) host: Option<Host>,
     pub(crate) generation: u64,
+    pub(crate) said: Said,
+}
+
+impl Basis {
+    pub(crate) fn new(host: Option<Host>, policy: &Policy) -> Self {
+        Self {
+            host,
+            generation: policy.generation,
+            said: Said::default(),
+        }
+    }
 }
 
 /// A flow's end, as its table knows it.
@@ -258,7 +270,7 @@ impl Common {
 
     /// Judges a flow's verdict again where what it rested on has changed since.
     /// The name that it was opened for still counts: a name's time may run
-    /// out, but never ends a flow.
+    /// out, but never ends a flow. What it said for itself counts too.
     pub(crate) fn stands(
         &self,
         over: Transport,
@@ -269,13 +281,12 @@ impl Common {
             return Ok(());
         }
         let decision = self.policy.decide(over, dst, basis.host.as_ref());
-        match decision.verdict {
-            Verdict::Allow(_) => {
-                basis.generation = self.policy.generation;
-                Ok(())
-            }
-            Verdict::Refuse(refusal) => Err((decision, refusal)),
+        if let Verdict::Refuse(refusal) = decision.verdict {
+            return Err((decision, refusal));
         }
+        self.judge_all_said(over, dst, &basis.said)?;
+        basis.generation = self.policy.generation;
+        Ok(())
     }
 
     pub(crate) fn reset(&mut self, ends: Ends, to: Segment, out: &mut dyn Outlet) {

@@ -19,7 +19,68 @@ pub(crate) struct Spoke<'a> {
     pub(crate) host: Option<&'a Host>,
 }
 
+/// Most hosts that are remembered of a flow.
+const MAX_SAID: usize = 4;
+
+/// What a flow has said of its name so far. A reach that changes may open its end
+/// by a name alone, and then all of it has to be granted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    hosts: Vec<Host>,
+    /// It said what was not read, or more than is remembered.
+    unread: bool,
+}
+
+impl Said {
+    pub(crate) fn add(&mut self, spoken: &Spoken) {
+        match spoken {
+            Spoken::Hello(Hello {
+                host: Some(host), ..
+            }) if !self.hosts.contains(host) => {
+                if self.hosts.len() < MAX_SAID {
+                    self.hosts.push(host.clone());
+                } else {
+                    self.unread = true;
+                }
+            }
+            Spoken::Unreadable => self.unread = true,
+            Spoken::Hello(_) | Spoken::Other => {}
+        }
+    }
+
+    /// Nobody reads from here on what else it says.
+    pub(crate) fn unread(&mut self) {
+        self.unread = true;
+    }
+}
+
 impl Common {
+    /// Judges all that a flow has said, by the reach of now.
+    pub(crate) fn judge_all_said(
+        &self,
+        over: Transport,
+        dst: SocketAddr,
+        said: &Said,
+    ) -> Result<(), (Decision, Refusal)> {
+        let silent = said.hosts.is_empty() && !said.unread;
+        if silent || !self.by_name_only(over, dst) {
+            return Ok(());
+        }
+        let mut decisions = said
+            .hosts
+            .iter()
+            .map(|host| self.policy.decide(over, dst, Some(host)));
+        let refused = decisions.find(|decision| matches!(decision.verdict, Verdict::Refuse(_)));
+        match refused {
+            Some(decision) => Err((decision, Refusal::OtherHost)),
+            None if said.unread => {
+                let decision = self.policy.decide(over, dst, None);
+                Err((decision, Refusal::UnreadableHello))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether an end is open by its name alone, so that a flow to it has to be
     /// for a host that is granted.
     pub(crate) fn by_name_only(&self, over: Transport, dst: SocketAddr) -> bool {

@@ -205,10 +205,7 @@ impl Echoes {
         if let Some(why) = why {
             return Err((decision, why));
         }
-        let basis = Basis {
-            host: decision.host.clone(),
-            generation: common.policy.generation,
-        };
+        let basis = Basis::new(decision.host.clone(), &common.policy);
         let (id, ticket) = common.open(proto(ip.dst), ends, decision, granted, Waits::Echo);
         self.waiting_bytes += ip.whole.len();
         let mut flow = Flow {

@@ -198,10 +198,7 @@ impl Tcp {
         if let Some(why) = why {
             return Err(Some((decision, why)));
         }
-        let basis = Basis {
-            host: decision.host.clone(),
-            generation: common.policy.generation,
-        };
+        let basis = Basis::new(decision.host.clone(), &common.policy);
         let (id, ticket) = common.open(Proto::Tcp, ends, decision, granted, Waits::Tcp);
         let parked = Parked {
             packet: ip.whole.to_vec(),

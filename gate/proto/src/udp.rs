@@ -176,10 +176,7 @@ impl Udp {
             return Err((decision, why));
         }
         let port = self.port(ends.src, now);
-        let basis = Basis {
-            host: decision.host.clone(),
-            generation: common.policy.generation,
-        };
+        let basis = Basis::new(decision.host.clone(), &common.policy);
         let (id, ticket) = common.open(Proto::Udp, ends, decision, granted, Waits::Udp);
         self.waiting_bytes += ip.whole.len();
         let mut flow = Flow {

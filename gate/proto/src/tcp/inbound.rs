@@ -85,10 +85,7 @@ impl Tcp {
         let (id, ticket) = common.open_inbound(came, ends, Waits::Tcp);
         let mut alarm = Alarm::default();
         self.timers.set(id, &mut alarm, Some(now + ENTRY_TIMEOUT));
-        let basis = Basis {
-            host: None,
-            generation: common.policy.generation,
-        };
+        let basis = Basis::new(None, &common.policy);
         let flow = Flow {
             ends,
             opened: now,

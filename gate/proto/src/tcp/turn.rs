@@ -43,7 +43,8 @@ impl Tcp {
                 common.refuse(now, Proto::Tcp, flow.ends, decision, why);
                 return self.over(common, now, id, EndReason::Refused, true);
             }
-            common.tell_name(spoke, spoken);
+            common.tell_name(spoke, spoken.clone());
+            flow.basis.said.add(&spoken);
         }
         match live.turn(now, host, &mut wire) {
             Turn::Going { due, again } => {

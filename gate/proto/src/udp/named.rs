@@ -68,7 +68,8 @@ impl Udp {
         let Some(flow) = self.flows.get_mut(&id) else {
             return Ok(());
         };
-        let (dst, host) = (flow.ends.dst, flow.basis.host.as_ref());
+        let dst = flow.ends.dst;
+        let (host, heard) = (flow.basis.host.as_ref(), &mut flow.basis.said);
         let Some(watch) = &mut flow.watch else {
             return Ok(());
         };
@@ -78,6 +79,8 @@ impl Udp {
             dst,
             host,
         };
+        // The reach may have become narrower since the flow began.
+        watch.only = watch.only || common.by_name_only(Transport::Udp, dst);
         let before = watch.bytes();
         let mut looked = watch.peek.look(data);
         self.peeked_bytes = self.peeked_bytes.saturating_sub(before) + watch.bytes();
@@ -92,6 +95,7 @@ impl Udp {
         for spoken in looked.spoken {
             let said = std::mem::replace(&mut watch.said, true);
             common.judge_name(spoke, &spoken)?;
+            heard.add(&spoken);
             if !said {
                 common.tell_name(spoke, spoken);
             }
@@ -99,6 +103,7 @@ impl Udp {
         let full = self.peeked_bytes > MAX_PEEKED_BYTES;
         if !watch.only && (watch.said || full) {
             self.peeked_bytes = self.peeked_bytes.saturating_sub(watch.bytes());
+            heard.unread();
             flow.watch = None;
         }
         Ok(())

@@ -440,3 +440,57 @@ fn half_said_hellos_are_bounded_over_all_flows_of_a_box() {
         assert_eq!(limits > 0, refused, "{reach}");
     }
 }
+
+impl Rig {
+    fn narrow(&mut self, reach: &str) {
+        let reach = reach.parse().unwrap();
+        self.gate.set_reach(self.now, reach, &mut self.sink);
+    }
+}
+
+/// The TCP flows of a box that lost `internet`, and kept the shop's name.
+fn left_of(begins: &[u8]) -> usize {
+    let mut rig = rig_with("internet,shop.example:443", &["shop.example"]);
+    let mut far = Far::default();
+    let (_, next) = rig.established(&mut far);
+    rig.send(40000, SHOP, 101, next, ACK, begins);
+    rig.turns(&mut far);
+    assert_eq!(far.from_box, begins);
+    rig.narrow(NAMED);
+    rig.gate.flows()
+}
+
+#[test]
+fn a_narrower_reach_judges_flows_by_what_they_said() {
+    // The controls: its own host, and what has no name to prove.
+    assert_eq!(left_of(&tls(&hello_for("shop.example"))), 1);
+    assert_eq!(left_of(b"SSH-2.0-client\r\n"), 1);
+    assert_eq!(left_of(&tls(&hello_for("other.example"))), 0);
+    assert_eq!(left_of(&tls(&hello_for("no name"))), 0);
+}
+
+#[test]
+fn a_narrower_reach_ends_datagram_flows_that_nobody_looked_at() {
+    for (reach, left) in [("internet,shop.example:443", 0), (NAMED, 1)] {
+        let mut rig = rig_with(reach, &["shop.example"]);
+        sent(&mut rig, &quic(1, "shop.example"));
+        stands(&mut rig);
+        rig.narrow("shop.example:443,93.184.216.35:80");
+        assert_eq!(rig.gate.flows(), left, "{reach}");
+    }
+}
+
+#[test]
+fn a_hello_half_said_is_held_to_the_narrower_reach() {
+    let hello = hello_for("other.example");
+    let (first, rest) = hello.split_at(hello.len() / 2);
+    let later = first.len();
+    for (narrower, passed) in [(NAMED, 1), ("internet", 2)] {
+        let mut rig = rig_with("internet,shop.example:443", &["shop.example"]);
+        sent(&mut rig, &datagram(1, 0, &crypto(0, first)));
+        stands(&mut rig);
+        rig.narrow(narrower);
+        sent(&mut rig, &datagram(1, 1, &crypto(later, rest)));
+        assert_eq!(rig.sink.datagrams.len(), passed, "{narrower}");
+    }
+}
