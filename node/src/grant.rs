@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use bailey_gate_proto::is_grantable;
 use bailey_model::link::{GATE_V4, GATE_V6};
-use bailey_model::{AddrClass, FlowRefused, Host, Proto, Reach, Refusal, Transport};
+use bailey_model::{
+    AddrClass, FlowRefused, Host, HostPattern, Proto, Reach, ReachTerm, Refusal, Transport,
+};
 
 use crate::show;
 
@@ -19,7 +21,8 @@ pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
     if let (true, Some(AddrClass::Gate), Some(dst)) = (asked, refused.class, refused.dst)
         && [IpAddr::V4(GATE_V4), IpAddr::V6(GATE_V6)].contains(&dst.ip())
     {
-        return checked(format!("lo:{}/{}", dst.port(), refused.proto));
+        let written = format!("lo:{}/{}", dst.port(), refused.proto);
+        return checked(written, |term| matches!(term, ReachTerm::Loopback(_)));
     }
     if !asked || !refused.class.is_none_or(is_grantable) {
         return None;
@@ -49,7 +52,14 @@ pub(crate) fn name_term(host: &Host, port: Option<u16>, over: Option<Transport>)
     if special {
         return None;
     }
-    checked(format!("{host}{}{}", colon(port), slash(over)))
+    // A name may hold any octet, those that part terms and ports among them.
+    let same = |term: &ReachTerm| match term {
+        ReachTerm::Name(HostPattern::Exact(named), ports) => {
+            named == host && ports.ports.iter().copied().eq(port) && ports.transport == over
+        }
+        _ => false,
+    };
+    checked(format!("{host}{}{}", colon(port), slash(over)), same)
 }
 
 /// The term for an address.
@@ -64,7 +74,9 @@ pub(crate) fn addr_term(
     } else {
         addr.to_string()
     };
-    checked(format!("{addr}{}{}", colon(port), slash(over)))
+    checked(format!("{addr}{}{}", colon(port), slash(over)), |term| {
+        matches!(term, ReachTerm::Prefix { .. })
+    })
 }
 
 /// The command for a person outside.
@@ -88,9 +100,13 @@ fn slash(over: Option<Transport>) -> &'static str {
     }
 }
 
-/// Only what is a term goes into a command that a person may copy.
-fn checked(term: String) -> Option<String> {
-    term.parse::<Reach>().is_ok().then_some(term)
+/// Only what is the one term meant goes into a command that a person may copy.
+fn checked(written: String, is_meant: impl Fn(&ReachTerm) -> bool) -> Option<String> {
+    let reach: Reach = written.parse().ok()?;
+    match reach.terms() {
+        [term] if is_meant(term) => Some(written),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +184,27 @@ mod tests {
             (refused(Proto::Other(47), None, None, internet), None),
         ] {
             assert_eq!(term(&of).as_deref(), expected, "{of:?}");
+        }
+        // Names that read as something else, or as more than one thing.
+        for name in [
+            "0.0.0.0/0",
+            "10.0.0.0/8:22",
+            "internet",
+            "internet,local",
+            "local",
+            "nothing",
+            "mdns",
+            "*.com",
+            "lo:5432",
+            "shop.example:80",
+            "shop.example/tcp",
+            "a.example,80",
+        ] {
+            let of = refused(Proto::Dns, Some(name), None, None);
+            assert!(of.host.is_some(), "{name}");
+            assert_eq!(term(&of), None, "{name}");
+            let of = refused(Proto::Tcp, Some(name), shop, internet);
+            assert_eq!(term(&of), None, "{name}");
         }
         let command = command("yard", "*.shop.example");
         assert_eq!(command, "bailey allow yard '*.shop.example'");
