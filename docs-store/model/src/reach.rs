@@ -6,7 +6,7 @@
 //! that is only digits is a further port of the term before it.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,20 @@ use crate::link::PROBE_PORT;
 /// The port of name servers (RFC 1035 §4.2).
 const DNS_PORT: u16 = 53;
 
+/// Ranges that are somebody's own network wherever they are.
+const OWN_NETWORKS: [(IpAddr, u8); 7] = [
+    (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 0)), 8),
+    (IpAddr::V4(Ipv4Addr::new(100, 64, 0, 0)), 10),
+    (IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
+    (IpAddr::V4(Ipv4Addr::new(172, 16, 0, 0)), 12),
+    (IpAddr::V4(Ipv4Addr::new(192, 168, 0, 0)), 16),
+    (IpAddr::V6(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0)), 7),
+    (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
+];
+
 mod change;
+
+use change::shares;
 
 pub use change::ChangeReachError;
 
@@ -153,12 +166,17 @@ impl Reach {
         self.terms.contains(&ReachTerm::Internet)
     }
 
-    /// Whether it grants any address of the node's own networks: the word
-    /// `local`, or a prefix term (which may name one).
+    /// Whether it is meant to grant something in the node's own networks: the word
+    /// `local`, or a prefix that meets a range which is private or on-link
+    /// wherever it is (RFC 1918, 3927, 4193, 4291 §2.5.6, 6598).
     #[must_use]
     pub fn names_local(&self) -> bool {
         self.terms.iter().any(|term| match term {
-            ReachTerm::Local | ReachTerm::Prefix { .. } => true,
+            ReachTerm::Local => true,
+            ReachTerm::Prefix { addr, len, .. } => {
+                let meets = |(own, own_len): &(IpAddr, u8)| shares(*addr, *own, *len.min(own_len));
+                OWN_NETWORKS.iter().any(meets)
+            }
             ReachTerm::Internet | ReachTerm::Loopback(_) | ReachTerm::Name(..) => false,
         })
     }
@@ -437,6 +455,22 @@ mod tests {
             ("80", "80"),
         ] {
             assert_eq!(text.parse::<Reach>().unwrap_err().term, term, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_public_address_names_no_network_of_ones_own() {
+        for (text, names) in [
+            ("internet,93.184.216.34:443,shop.example,lo:80", false),
+            ("[2606:2800:220:1::1]:443", false),
+            ("local", true),
+            ("192.168.1.9:631", true),
+            ("172.16.0.0/28", true),
+            ("0.0.0.0/0", true),
+            ("fd12::/48", true),
+            ("172.32.0.0/16", false),
+        ] {
+            assert_eq!(text.parse::<Reach>().unwrap().names_local(), names, "{text}");
         }
     }
 

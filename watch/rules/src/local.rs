@@ -22,15 +22,20 @@ impl State {
         refused: &FlowRefused,
     ) -> Option<(Rule, String)> {
         let dst = refused.dst?;
-        let transport = matches!(refused.proto, Proto::Tcp | Proto::Udp);
+        // A look around by echoes is one too. What has no ports is shown without.
+        let (tried, place) = match refused.proto {
+            Proto::Tcp | Proto::Udp => (true, dst.to_string()),
+            Proto::Other(1 | 58) => (true, dst.ip().to_string()),
+            Proto::Dns | Proto::Other(_) => (false, String::new()),
+        };
         let own_network = refused.class == Some(AddrClass::Local);
         let granted_some = reach.names_local() || reach.terms().is_empty();
-        if !transport || !own_network || granted_some || self.is_quiet(observation.ts) {
+        if !tried || !own_network || granted_some || self.is_quiet(observation.ts) {
             return None;
         }
         self.raised = Some(observation.ts);
         let text = format!(
-            "tried {dst}/{} on your own network; its reach is {reach}. It was refused.",
+            "tried {place}/{} on your own network; its reach is {reach}. It was refused.",
             refused.proto
         );
         Some((Rule::LocalFromInternetOnly, text))

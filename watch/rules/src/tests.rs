@@ -68,6 +68,21 @@ fn a_refused_local_dial_of_an_internet_only_box_raises_one_notice_citing_its_ent
 }
 
 #[test]
+fn an_echo_is_a_try_and_a_public_address_in_the_reach_changes_nothing() {
+    for (reach, proto, place) in [
+        ("internet", Proto::Other(1), "192.168.1.9/icmp"),
+        ("93.184.216.34:443", Proto::Tcp, "192.168.1.9:631/tcp"),
+        ("internet,93.184.216.0/24", Proto::Udp, "192.168.1.9:631/udp"),
+    ] {
+        let notices = run(reach, &[(AddrClass::Local, proto, 5)]);
+        assert_eq!(notices.len(), 1, "{reach}");
+        assert!(notices[0].text.contains(place), "{}", notices[0].text);
+    }
+    let one = "internet,192.168.1.20:631";
+    assert!(run(one, &[(AddrClass::Local, Proto::Tcp, 5)]).is_empty());
+}
+
+#[test]
 fn other_classes_and_other_reaches_raise_nothing() {
     assert!(run("internet", &[(AddrClass::Internet, Proto::Tcp, 5)]).is_empty());
     assert!(run("internet", &[(AddrClass::Loopback, Proto::Tcp, 5)]).is_empty());

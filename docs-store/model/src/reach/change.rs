@@ -135,6 +135,8 @@ fn word_grants(
         (ReachTerm::Internet | ReachTerm::Local, ReachTerm::Prefix { .. }) => {
             is_within(term, denied)
         }
+        // All addresses there are, as a word would say it.
+        (ReachTerm::Prefix { len: 0, .. }, ReachTerm::Internet | ReachTerm::Local) => true,
         _ => false,
     }
 }
@@ -180,7 +182,7 @@ fn covers(denied: &ReachTerm, term: &ReachTerm) -> bool {
 }
 
 /// Whether two addresses of one family begin with the same bits.
-fn shares(one: std::net::IpAddr, other: std::net::IpAddr, len: u8) -> bool {
+pub(super) fn shares(one: std::net::IpAddr, other: std::net::IpAddr, len: u8) -> bool {
     let differ = match (one, other) {
         (std::net::IpAddr::V4(one), std::net::IpAddr::V4(other)) => {
             (u128::from(one.to_bits() ^ other.to_bits())) << 96
@@ -304,6 +306,7 @@ mod tests {
         for (from, less, left) in [
             ("internet", "internet", "nothing"),
             ("internet,shop.example", "internet", "shop.example"),
+            ("internet,93.184.216.0/24", "internet", "93.184.216.0/24"),
             ("internet,local", "local", "internet"),
             ("a.b,c.d:80", "a.b", "c.d:80"),
             ("a.b:80,443", "a.b:80", "a.b:443"),
@@ -333,6 +336,8 @@ mod tests {
             ("local", "192.168.1.9", Some("local")),
             ("internet", "93.184.216.34", Some("internet")),
             ("internet", "192.168.1.9", None),
+            ("internet,0.0.0.0/0", "internet", Some("0.0.0.0/0")),
+            ("::/0", "local", Some("::/0")),
             ("a.b", "b.a", None),
             ("a.b:80", "a.b:81", None),
             ("a.b/tcp", "a.b/udp", None),
