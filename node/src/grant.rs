@@ -2,13 +2,19 @@
 
 use std::net::IpAddr;
 
-use bailey_gate_proto::is_grantable;
+use bailey_gate_proto::{NodeAddrs, classify, is_grantable};
 use bailey_model::link::{GATE_V4, GATE_V6};
 use bailey_model::{
     AddrClass, FlowRefused, Host, HostPattern, Proto, Reach, ReachTerm, Refusal, Transport,
 };
 
 use crate::show;
+
+/// Ends of names that no resolver is ever asked for (RFC 6761, 6762, 7686).
+const NOWHERE: [&str; 4] = ["local", "test", "invalid", "onion"];
+
+/// What a reach has words for.
+const WORDS: [&str; 5] = ["internet", "local", "nothing", "mdns", "lo"];
 
 /// The term of a reach that would have granted it; `None` where no word can, or
 /// where it was not refused for want of one.
@@ -21,8 +27,11 @@ pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
     if let (true, Some(AddrClass::Gate), Some(dst)) = (asked, refused.class, refused.dst)
         && [IpAddr::V4(GATE_V4), IpAddr::V6(GATE_V6)].contains(&dst.ip())
     {
-        let written = format!("lo:{}/{}", dst.port(), refused.proto);
-        return checked(written, |term| matches!(term, ReachTerm::Loopback(_)));
+        let over = match refused.proto {
+            Proto::Udp => Transport::Udp,
+            _ => Transport::Tcp,
+        };
+        return loopback_term(dst.port(), Some(over));
     }
     if !asked || !refused.class.is_none_or(is_grantable) {
         return None;
@@ -48,8 +57,11 @@ pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
 /// The term for a name; `None` for one that the gate answers by itself.
 pub(crate) fn name_term(host: &Host, port: Option<u16>, over: Option<Transport>) -> Option<String> {
     let last = host.as_str().rsplit('.').next().unwrap_or_default();
-    let special = ["local", "test", "invalid", "onion", "localhost", "bailey"].contains(&last);
-    if special {
+    // A word of a reach is no host to a person who reads it.
+    if WORDS.contains(&host.as_str()) {
+        return None;
+    }
+    if NOWHERE.contains(&last) || ["localhost", "bailey"].contains(&last) {
         return None;
     }
     // A name may hold any octet, those that part terms and ports among them.
@@ -60,6 +72,59 @@ pub(crate) fn name_term(host: &Host, port: Option<u16>, over: Option<Transport>)
         _ => false,
     };
     checked(format!("{host}{}{}", colon(port), slash(over)), same)
+}
+
+/// The term for a port of the node's loopback.
+pub(crate) fn loopback_term(port: u16, over: Option<Transport>) -> Option<String> {
+    checked(format!("lo:{port}{}", slash(over)), |term| {
+        matches!(term, ReachTerm::Loopback(_))
+    })
+}
+
+/// Why no dial would ever be granted by a term, where that is so. What prefixes
+/// mean on this machine's own networks is the gate's to know; here the registries
+/// say it.
+pub(crate) fn never_grants(term: &ReachTerm) -> Option<String> {
+    match term {
+        ReachTerm::Name(HostPattern::Exact(host) | HostPattern::Below(host), _) => {
+            let last = host.as_str().rsplit('.').next().unwrap_or_default();
+            match last {
+                "bailey" => {
+                    Some("it is the gate's own name: lo:PORT grants what it leads to".to_owned())
+                }
+                "localhost" => Some("it is the box's own loopback".to_owned()),
+                last if NOWHERE.contains(&last) => {
+                    Some("no such name is asked of anybody".to_owned())
+                }
+                _ => None,
+            }
+        }
+        ReachTerm::Prefix { addr, len, .. } if *len == whole(*addr) => {
+            let class = classify(*addr, &NodeAddrs::default());
+            (!is_grantable(class)).then(|| no_word(class))
+        }
+        ReachTerm::Internet
+        | ReachTerm::Local
+        | ReachTerm::Loopback(_)
+        | ReachTerm::Prefix { .. } => None,
+    }
+}
+
+/// Why no word of a reach grants an address of that class.
+pub(crate) fn no_word(class: AddrClass) -> String {
+    match class {
+        AddrClass::Metadata => "no word grants a metadata service".to_owned(),
+        AddrClass::Node => "no word grants the node's own listeners".to_owned(),
+        AddrClass::Gate => "no word grants the gate's own address but lo:PORT".to_owned(),
+        AddrClass::Loopback => "no word grants the node's loopback by its address: lo:PORT grants \
+                                one port of it, at the name host.bailey"
+            .to_owned(),
+        class => format!("no word grants it: {}", class.as_str()),
+    }
+}
+
+fn whole(addr: IpAddr) -> u8 {
+    if addr.is_ipv4() { 32 } else { 128 }
 }
 
 /// The term for an address.
@@ -205,6 +270,28 @@ mod tests {
             assert_eq!(term(&of), None, "{name}");
             let of = refused(Proto::Tcp, Some(name), shop, internet);
             assert_eq!(term(&of), None, "{name}");
+        }
+        for (written, never) in [
+            ("169.254.169.254", true),
+            ("127.0.0.1:80", true),
+            ("224.0.0.251", true),
+            ("240.0.0.1", true),
+            ("x.local", true),
+            ("*.test", true),
+            ("host.bailey:80", true),
+            ("93.184.216.34", false),
+            ("10.0.0.5:22", false),
+            ("0.0.0.0/0", false),
+            ("shop.example", false),
+            ("lo:80", false),
+            ("internet", false),
+        ] {
+            let reach: Reach = written.parse().unwrap();
+            assert_eq!(
+                never_grants(&reach.terms()[0]).is_some(),
+                never,
+                "{written}"
+            );
         }
         let command = command("yard", "*.shop.example");
         assert_eq!(command, "bailey allow yard '*.shop.example'");

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use bailey_model::link::GATE_V4;
 use bailey_model::{AddrClass, Host, Refusal, Transport, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,8 @@ use crate::dns::is_nowhere;
 use crate::names::NameTable;
 use crate::policy::{NameReach, Policy};
 
+/// The name at which the gate's own address stands for the node's loopback.
+const GATE_NAME: &str = "host.bailey";
 /// Most addresses of one name that are judged for one question.
 pub const MAX_EXPLAINED: usize = 16;
 
@@ -110,6 +113,11 @@ pub fn explain(
                 addrs: vec![judge(policy, *transport, *addr, *port, &names)],
             }
         }
+        // It is the gate's own word for the node's loopback, and in no reach.
+        Whom::Name(host) if host.as_str() == GATE_NAME => Explained {
+            name: None,
+            addrs: vec![judge(policy, *transport, GATE_V4.into(), *port, &[])],
+        },
         Whom::Name(host) => {
             let given = names.addrs(now, host).take(MAX_EXPLAINED);
             let by_name = |addr| judge(policy, *transport, addr, *port, &[host]);
@@ -161,14 +169,19 @@ fn name(
 /// Why a dial that is explained would be refused, if so.
 #[must_use]
 pub fn refusal(explained: &Explained) -> Option<Refusal> {
+    let refused = |addr: &AddrExplained| match addr.verdict {
+        Verdict::Refuse(refusal) => Some(refusal),
+        Verdict::Allow(_) => None,
+    };
     match &explained.name {
-        Some(NameExplained::Inside { by: Some(_) }) => None,
+        // Of what the box was given for it, one that may be dialled is enough.
+        Some(NameExplained::Inside { by: Some(_) }) => {
+            let all: Option<Vec<Refusal>> = explained.addrs.iter().map(refused).collect();
+            all.and_then(|all| all.first().copied())
+        }
         Some(NameExplained::Inside { by: None }) => Some(Refusal::OutsideReach),
         Some(_) => Some(Refusal::NameOutsideReach),
-        None => explained.addrs.iter().find_map(|addr| match addr.verdict {
-            Verdict::Refuse(refusal) => Some(refusal),
-            Verdict::Allow(_) => None,
-        }),
+        None => explained.addrs.iter().find_map(refused),
     }
 }
 
@@ -265,6 +278,27 @@ mod tests {
         }
         assert!(!said("internet", "169.254.169.254", None).addrs[0].grantable());
         assert!(said("internet", "192.168.1.9", None).addrs[0].grantable());
+    }
+
+    #[test]
+    fn the_gates_own_name_is_explained_as_the_loopback_that_it_leads_to() {
+        let open = said("lo:5432", "host.bailey", Some(5432));
+        assert_eq!((open.name.clone(), refusal(&open)), (None, None));
+        assert_eq!(verdict(&open), [Ok("lo:5432".to_owned())]);
+        let closed = said("internet,local", "host.bailey", Some(5432));
+        assert_eq!(refusal(&closed), Some(Refusal::OutsideReach));
+        assert_eq!(closed.addrs[0].class, AddrClass::Gate);
+    }
+
+    #[test]
+    fn a_name_whose_every_address_is_refused_is_refused() {
+        let mut shop = said("shop.example", "shop.example", Some(443));
+        assert_eq!(refusal(&shop), None);
+        shop.addrs
+            .retain(|addr| matches!(addr.verdict, Verdict::Refuse(_)));
+        assert_eq!(refusal(&shop), Some(Refusal::OutsideReach));
+        shop.addrs.clear();
+        assert_eq!(refusal(&shop), None);
     }
 
     #[test]

@@ -4,11 +4,14 @@
 //! that the box has or had and by the registries alone. Nothing is dialled, and
 //! no name is asked for.
 
+use std::net::IpAddr;
+
 use bailey_gate_proto::channel::ToGate;
 use bailey_gate_proto::{
     AddrExplained, Explain, Explained, NameExplained, NameTable, Now, Policy, Whom, explain,
     refusal,
 };
+use bailey_model::link::{GATE_V4, GATE_V6};
 use bailey_model::{
     AddrClass, Entry, HostPattern, Reach, ReachTerm, Refusal, Tier, Transport, Verdict,
 };
@@ -22,6 +25,8 @@ use crate::api::{Failure, Tell};
 use crate::rows::{self, FlowRow, Fold as RowFold, WhyAddr, WhyRow};
 use crate::{grant, show, unseen};
 
+/// The gate's own addresses.
+const GATE: [IpAddr; 2] = [IpAddr::V4(GATE_V4), IpAddr::V6(GATE_V6)];
 /// Entries of the audit that are shown.
 const LAST: usize = 5;
 /// Questions that one gate has not answered.
@@ -176,10 +181,7 @@ fn row(asked: &Asked, explained: &Explained, seen: &Seen, entries: &[Entry]) -> 
         of_kind.map(|row| row.count).sum()
     };
     let (opened, refused, named) = (sum("flow"), sum("refused"), sum("name"));
-    let withheld = all
-        .iter()
-        .rev()
-        .find(|row| row.reason.as_deref() == Some(Refusal::AnswerWithheld.as_str()));
+    let withheld = withheld(explained, &all);
     let why = refusal(explained);
     let (grant, cannot) = match (why, withheld) {
         (None, None) => (None, None),
@@ -218,6 +220,19 @@ fn row(asked: &Asked, explained: &Explained, seen: &Seen, entries: &[Entry]) -> 
         grant,
         cannot,
     }
+}
+
+/// The answer that was kept from the box, where it got none that it may dial.
+fn withheld<'a>(explained: &Explained, all: &'a [FlowRow]) -> Option<&'a FlowRow> {
+    let allowed = |addr: &AddrExplained| matches!(addr.verdict, Verdict::Allow(_));
+    if explained.addrs.iter().any(allowed) {
+        return None;
+    }
+    let is_withheld =
+        |row: &&FlowRow| row.reason.as_deref() == Some(Refusal::AnswerWithheld.as_str());
+    // A dial since then was of another answer.
+    let since = all.iter().rev().take_while(|row| row.kind != "flow");
+    since.into_iter().find(is_withheld)
 }
 
 /// The rows of its newest run in which the name or address stands.
@@ -266,14 +281,22 @@ fn term(asked: &Asked, explained: &Explained) -> Option<String> {
     let Explain { what, port, .. } = &asked.question;
     match what {
         Whom::Name(_) if explained.name == Some(NameExplained::Nowhere) => None,
-        Whom::Name(host) => grant::name_term(host, *port, asked.over),
-        Whom::Addr(addr) => {
-            let grantable = explained
-                .addrs
-                .first()
-                .is_some_and(AddrExplained::grantable);
-            let term = grant::addr_term(*addr, *port, asked.over);
-            term.filter(|_| grantable)
+        Whom::Name(_) if matches!(explained.name, Some(NameExplained::Inside { by: Some(_) })) => {
+            // The name is granted, and none of its addresses is.
+            let addr = explained.addrs.iter().find(|addr| addr.grantable())?;
+            grant::addr_term(addr.addr, *port, asked.over)
+        }
+        Whom::Name(host) if explained.name.is_some() => grant::name_term(host, *port, asked.over),
+        Whom::Name(_) | Whom::Addr(_) => {
+            let addr = explained.addrs.first()?;
+            match addr.class {
+                // It stands for the node's loopback.
+                AddrClass::Gate if GATE.contains(&addr.addr) => {
+                    grant::loopback_term((*port)?, asked.over)
+                }
+                _ if addr.grantable() => grant::addr_term(addr.addr, *port, asked.over),
+                _ => None,
+            }
         }
     }
 }
@@ -295,16 +318,9 @@ fn command(asked: &Asked, seen: &Seen, term: &str) -> String {
 }
 
 fn no_word(explained: &Explained) -> String {
-    let class = explained.addrs.first().map(|addr| addr.class);
-    match class {
+    match explained.addrs.first() {
         None => "no word grants it: no such name is asked of anybody".to_owned(),
-        Some(AddrClass::Metadata) => "no word grants a metadata service".to_owned(),
-        Some(AddrClass::Node) => "no word grants the node's own listeners".to_owned(),
-        Some(AddrClass::Gate) => "no word grants the gate's own address".to_owned(),
-        Some(AddrClass::Loopback) => {
-            "no word grants the node's loopback; the box's own never passes the gate".to_owned()
-        }
-        Some(class) => format!("no word grants it: {}", class.as_str()),
+        Some(addr) => grant::no_word(addr.class),
     }
 }
 
