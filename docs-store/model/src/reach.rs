@@ -139,6 +139,8 @@ impl std::error::Error for ParseReachError {}
 impl Reach {
     /// Most terms in one reach.
     pub const MAX_TERMS: usize = 256;
+    /// Longest text of one in bytes: an entry holds two.
+    pub const MAX_TEXT: usize = 8 << 10;
 
     /// A reach of public addresses only.
     #[must_use]
@@ -190,6 +192,10 @@ impl FromStr for Reach {
             term: term.to_owned(),
             problem,
         };
+        if text.len() > Self::MAX_TEXT {
+            let head: String = text.chars().take(40).collect();
+            return Err(fault(&format!("{head}…"), "too long (at most 8192 bytes)"));
+        }
         let mut written: Vec<String> = Vec::new();
         for part in text.split(',') {
             let digits = part.split('/').next().unwrap_or_default();
@@ -470,7 +476,11 @@ mod tests {
             ("fd12::/48", true),
             ("172.32.0.0/16", false),
         ] {
-            assert_eq!(text.parse::<Reach>().unwrap().names_local(), names, "{text}");
+            assert_eq!(
+                text.parse::<Reach>().unwrap().names_local(),
+                names,
+                "{text}"
+            );
         }
     }
 

@@ -16,6 +16,8 @@ pub enum ChangeReachError {
     Nothing,
     /// It would have more than [`Reach::MAX_TERMS`] terms.
     TooMany,
+    /// Its text would be longer than [`Reach::MAX_TEXT`].
+    TooLong,
     /// No term grants what is to be taken away.
     NotGranted {
         /// What is to be taken away, as written.
@@ -35,6 +37,7 @@ impl fmt::Display for ChangeReachError {
         match self {
             Self::Nothing => f.write_str("`nothing` is no term of a reach"),
             Self::TooMany => write!(f, "too many terms (at most {})", Reach::MAX_TERMS),
+            Self::TooLong => write!(f, "too long (at most {} bytes)", Reach::MAX_TEXT),
             Self::NotGranted { term } => write!(f, "{term:?}: no term of the reach grants it"),
             Self::StillGranted { term, by } => write!(
                 f,
@@ -62,10 +65,17 @@ impl Reach {
                 terms.push(term.clone());
             }
         }
-        if terms.len() > Self::MAX_TERMS {
+        Self { terms }.bounded()
+    }
+
+    fn bounded(self) -> Result<Self, ChangeReachError> {
+        if self.terms.len() > Self::MAX_TERMS {
             return Err(ChangeReachError::TooMany);
         }
-        Ok(Self { terms })
+        if self.to_string().len() > Self::MAX_TEXT {
+            return Err(ChangeReachError::TooLong);
+        }
+        Ok(self)
     }
 
     /// This reach without what these terms grant. `internet` and `local` take
@@ -110,10 +120,7 @@ impl Reach {
                 return Err(still(denied, by));
             }
         }
-        if terms.len() > Self::MAX_TERMS {
-            return Err(ChangeReachError::TooMany);
-        }
-        Ok(Self { terms })
+        Self { terms }.bounded()
     }
 }
 
@@ -299,6 +306,12 @@ mod tests {
             with(&many.join(","), "one.more"),
             Err(ChangeReachError::TooMany)
         );
+        // Fewer, and each as long as a name may be.
+        let far = |n: usize| format!("{n}{}", ".aaaaaaaaa".repeat(24));
+        let half = (0..17).map(far).collect::<Vec<_>>().join(",");
+        let other = (17..34).map(far).collect::<Vec<_>>().join(",");
+        assert_eq!(with(&half, &other), Err(ChangeReachError::TooLong));
+        assert!(format!("{half},{other}").parse::<Reach>().is_err());
     }
 
     #[test]
