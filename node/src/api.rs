@@ -16,7 +16,7 @@ use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow, ReportRow, WhyRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 5;
+pub const API: u32 = 6;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -279,6 +279,8 @@ pub struct Ended {
     pub limits_met: Vec<String>,
     /// What was refused, each kind once with its count.
     pub refusals: Vec<(FlowRefused, u64)>,
+    /// Refusals beside these, which were too many to tell apart.
+    pub refusals_more: u64,
 }
 
 /// Whose fault it is, and so what a person can do.
@@ -332,6 +334,18 @@ impl Failure {
             text: text.into(),
             hint: None,
         }
+    }
+
+    /// Whoever read the output has what they wanted: nothing is said.
+    #[must_use]
+    pub fn unread() -> Self {
+        Self::internal("")
+    }
+
+    /// Whether it is [`Failure::unread`].
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        self.text.is_empty()
     }
 
     /// With what would help.

@@ -5,9 +5,9 @@
 use std::net::IpAddr;
 
 use bailey_model::{
-    AddrClass, AxisReport, BoundaryReport, BoxEnd, DeviceId, Direction, Entry, Event, Fact,
-    FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Incarnation, Proto, Sni,
-    Timestamp,
+    AddrClass, AxisReport, BoundaryReport, BoxEnd, DeviceId, Direction, EndReason, Entry, Event,
+    Fact, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Incarnation,
+    Proto, Sni, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -426,6 +426,15 @@ impl FlowRow {
     /// Writes a flow's end into its row.
     pub fn ended(&mut self, ended: &FlowEnded) {
         self.flow = Some(ended.flow.0);
+        self.end = Some(ended.end.as_str().to_owned());
+        if ended.outer_src.is_some() {
+            self.outer_src_ip = ended.outer_src.map(|addr| addr.ip());
+            self.outer_src_port = ended.outer_src.map(|addr| addr.port());
+        }
+        // Whoever counted is gone: its zeros are no figures.
+        if ended.end == EndReason::GateLost {
+            return;
+        }
         self.bytes_out = Some(ended.bytes_out);
         self.bytes_in = Some(ended.bytes_in);
         #[expect(
@@ -434,9 +443,6 @@ impl FlowRow {
         )]
         let seconds = ended.duration_us as f64 / 1e6;
         self.duration_s = Some(seconds);
-        self.outer_src_ip = ended.outer_src.map(|addr| addr.ip());
-        self.outer_src_port = ended.outer_src.map(|addr| addr.port());
-        self.end = Some(ended.end.as_str().to_owned());
     }
 
     /// The row of one entry by itself; `None` for entries of other documents.

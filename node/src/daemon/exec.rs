@@ -118,10 +118,16 @@ impl Node {
         let Some(exec) = self.execs.get_mut(&id) else {
             return;
         };
+        let run = self.runs.get(&exec.run);
+        let ending = run.is_some_and(|run| run.phase != Phase::Running || run.is_without_pid1());
         match said {
             FromFence::Pty => exec.pty = fds.pop_front(),
             FromFence::Joined => self.go_exec(id),
             FromFence::Running | FromFence::DisplayEnded => {}
+            // Its box is ending: that is what it ends by.
+            FromFence::Failed(_) | FromFence::OnlyWeaker(_) if ending => {
+                exec.killed = Some(Instant::now());
+            }
             FromFence::Failed(error) | FromFence::OnlyWeaker(error) => {
                 self.end_exec(id, Tell::Failed(Failure::host(error.to_string())));
             }
@@ -177,6 +183,10 @@ impl Node {
     pub(super) fn signal_exec(&self, conn: ConnId, signal: i32) -> bool {
         let exec = self.execs.values().find(|exec| exec.conn == conn);
         exec.is_some_and(|exec| exec.fence.send(ToFence::Signal(signal), vec![]))
+    }
+
+    pub(super) fn has_exec(&self, conn: ConnId) -> bool {
+        self.execs.values().any(|exec| exec.conn == conn)
     }
 
     pub(super) fn drop_execs_of(&mut self, conn: ConnId) {

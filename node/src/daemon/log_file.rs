@@ -25,6 +25,8 @@ const LOST: u8 = 0;
 const NEW: &str = "log";
 /// The older one.
 const OLD: &str = "log.1";
+/// The one to come, until its start is written.
+const NEXT: &str = "log.next";
 
 /// The end that writes.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl LogFile {
     /// # Errors
     /// When it is there and stays.
     pub(super) fn remove(folder: &Path) -> io::Result<()> {
-        for name in [NEW, OLD] {
+        for name in [NEW, OLD, NEXT] {
             match fs::remove_file(folder.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -61,7 +63,7 @@ impl LogFile {
         Self::remove(folder)?;
         Ok(Self {
             folder: folder.to_owned(),
-            file: fresh(folder, 0)?,
+            file: fresh(folder, NEW, 0)?,
             number: 0,
             end: HEADER as u64,
             lost: 0,
@@ -107,18 +109,22 @@ impl LogFile {
         Ok(())
     }
 
+    /// The new file stands before the older one goes: where there is no room for
+    /// it, nothing is lost of what is kept.
     fn turn(&mut self) -> io::Result<()> {
+        let file = fresh(&self.folder, NEXT, self.number + 1)?;
         fs::rename(self.folder.join(NEW), self.folder.join(OLD))?;
-        self.file = fresh(&self.folder, self.number + 1)?;
+        fs::rename(self.folder.join(NEXT), self.folder.join(NEW))?;
+        self.file = file;
         self.number += 1;
         self.end = HEADER as u64;
         Ok(())
     }
 }
 
-fn fresh(folder: &Path, number: u64) -> io::Result<File> {
+fn fresh(folder: &Path, name: &str, number: u64) -> io::Result<File> {
     // A file of this name is one whose start could not be written.
-    let path = folder.join(NEW);
+    let path = folder.join(name);
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -378,6 +384,28 @@ mod tests {
         assert_eq!(
             pieces,
             [said(1, "before"), Piece::Lost(Some(10)), said(1, "after")]
+        );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_turn_for_which_there_is_no_room_loses_nothing_that_is_kept() {
+        let folder = folder("full");
+        let mut log = LogFile::create(&folder).unwrap();
+        log.append(1, b"first");
+        log.end = MAX_FILE;
+        // Nothing can be written at that place, as on a full disk.
+        std::os::unix::fs::symlink("/dev/full", folder.join(NEXT)).unwrap();
+        log.append(1, b"lost");
+        log.append(2, b"too");
+        let pieces = rest(&mut LogReader::new(&folder));
+        assert_eq!(pieces, [said(1, "first")]);
+        fs::remove_file(folder.join(NEXT)).unwrap();
+        log.append(1, b"after");
+        let pieces = rest(&mut LogReader::new(&folder));
+        assert_eq!(
+            pieces,
+            [said(1, "first"), Piece::Lost(Some(7)), said(1, "after")]
         );
         fs::remove_dir_all(folder).unwrap();
     }

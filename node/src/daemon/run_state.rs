@@ -18,10 +18,11 @@ use std::time::Instant;
 use bailey_fence_plan::channel::{BoxSpec, ToFence};
 use bailey_gate_proto::channel::ToGate;
 use bailey_model::{
-    BoxClass, BoxEnd, BoxId, ChildExit, FlowId, FlowRefused, Host, Incarnation, Limits, Proto,
-    Publish, Reach, Refusal, RequestId, StoppedBy, Tier,
+    AddrClass, BoxClass, BoxEnd, BoxId, ChildExit, FlowId, FlowRefused, Host, Incarnation, Limits,
+    Proto, Publish, Reach, Refusal, RequestId, StoppedBy, Tier,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -39,6 +40,9 @@ use crate::api::Ended;
 
 /// Refused hosts and addresses that are told apart in a run's summary.
 const MAX_REFUSALS: usize = 64;
+/// Further places for those that are no public host's, which a box cannot fill
+/// by trying many of these.
+const MAX_OTHER_REFUSALS: usize = 16;
 
 /// Where an incarnation is in its life; the table above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +101,8 @@ pub(crate) struct Run {
     pub(crate) detached: bool,
     /// Keeps what a detached one writes, until all of it is kept.
     pub(crate) log: Option<LogHandle>,
+    /// What a detached one writes, until its command starts.
+    pub(crate) outputs: Option<[OwnedFd; 2]>,
     /// Holds its limits, where there is a place for it.
     pub(crate) cgroup: Option<BoxCgroup>,
     pub(crate) limits_met: Vec<String>,
@@ -143,6 +149,21 @@ pub(crate) struct Run {
     /// What it was refused, for itself.
     pub(crate) told: Refusals,
     refusals: BTreeMap<RefusalKey, (FlowRefused, u64)>,
+    /// Refusals that found no place there.
+    refusals_more: u64,
+}
+
+/// What a refusal is to a run's summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// The first of its kind.
+    First,
+    /// One more of its kind.
+    Again,
+    /// The first that finds no place.
+    TooMany,
+    /// A further one.
+    More,
 }
 
 /// What an incarnation is begun with.
@@ -186,6 +207,7 @@ impl Run {
             client: Some(made.client),
             detached: made.detached,
             log: None,
+            outputs: None,
             cgroup: None,
             limits_met: Vec::new(),
             screen: spec.display.map(Screen::new),
@@ -218,6 +240,7 @@ impl Run {
             questions: Questions::default(),
             told: Refusals::default(),
             refusals: BTreeMap::new(),
+            refusals_more: 0,
         }
     }
 
@@ -256,7 +279,18 @@ impl Run {
             processes_left: self.processes_left,
             limits_met: self.limits_met.clone(),
             refusals: self.refusals(),
+            refusals_more: self.refusals_more,
         }
+    }
+
+    /// Whether pid 1 is gone, and the box with it, whatever has been heard so far.
+    pub(crate) fn is_without_pid1(&self) -> bool {
+        let Some(pid1) = &self.pid1 else {
+            return false;
+        };
+        let mut ready = [PollFd::new(pid1, PollFlags::IN)];
+        // A pidfd is readable once its process has ended (pidfd_open(2)).
+        matches!(poll(&mut ready, Some(&Timespec::default())), Ok(1..))
     }
 
     /// Processes of the box now, from its own `/proc`; `None` where that cannot
@@ -276,8 +310,8 @@ impl Run {
         Some(self.processes_before?.saturating_sub(self.processes_left?))
     }
 
-    /// Counts a refusal for the summary; `true` the first time.
-    pub(crate) fn note_refusal(&mut self, refused: &FlowRefused) -> bool {
+    /// Counts a refusal for the summary.
+    pub(crate) fn note_refusal(&mut self, refused: &FlowRefused) -> Noted {
         let host = refused.host.clone();
         // Without a name the address tells them apart; with one its port does.
         let dst = refused.dst.filter(|_| refused.host.is_none());
@@ -285,13 +319,22 @@ impl Run {
         let count = u64::from(refused.count);
         if let Some((_, seen)) = self.refusals.get_mut(&key) {
             *seen += count;
-            return false;
+            return Noted::Again;
         }
-        if self.refusals.len() >= MAX_REFUSALS {
-            return false;
+        let public = refused
+            .class
+            .is_none_or(|class| class == AddrClass::Internet);
+        let places = match public {
+            true => MAX_REFUSALS,
+            false => MAX_REFUSALS + MAX_OTHER_REFUSALS,
+        };
+        if self.refusals.len() >= places {
+            let first = self.refusals_more == 0;
+            self.refusals_more += count;
+            return if first { Noted::TooMany } else { Noted::More };
         }
         self.refusals.insert(key, (refused.clone(), count));
-        true
+        Noted::First
     }
 
     /// The summary.

@@ -17,11 +17,11 @@ use super::launchers::Serves;
 use super::limits::BoxCgroup;
 use super::prepare::Begun;
 use super::reports::Boundary;
-use super::run_state::{Phase, Prepared, Run, Waiting};
+use super::run_state::{Noted, Phase, Prepared, Run, Waiting};
 use super::store::Tag;
 use super::{Node, child, clock, facts, prepare, publish};
 use crate::api::{Failure, RunAsk, Tell};
-use crate::unseen;
+use crate::{show, unseen};
 
 /// How long launcher and gate may take to end a box; then the node goes by
 /// what it can count itself.
@@ -57,7 +57,7 @@ impl Node {
         run.listeners = listeners;
         let id = RunId(self.next());
         notes.extend(self.cgroups.missing(&run.limits).map(str::to_owned));
-        run.log = self.begin_log(id, &run.name, outputs)?;
+        run.outputs = outputs;
         run.shared = self.tell_shared(&run, &mut notes);
         let started = BoxStarted {
             box_id: run.box_id,
@@ -322,10 +322,20 @@ impl Node {
         if !(ready && run.phase == Phase::Making) {
             return;
         }
+        // The log of the run before stays until there is something in its place.
+        let (name, outputs) = (run.name.clone(), run.outputs.take());
+        let log = self.begin_log(id, &name, outputs);
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        match log {
+            Ok(log) => run.log = log,
+            Err(failure) => return self.fail(id, failure.text),
+        }
         run.phase = Phase::Running;
         let time = run.limits.seconds.map(u64::from).map(Duration::from_secs);
         run.deadline = time.and_then(|time| Instant::now().checked_add(time));
-        let (name, box_id, client) = (run.name.clone(), run.box_id, run.client);
+        let (box_id, client) = (run.box_id, run.client);
         if run.detached {
             // From here on it belongs to nobody.
             run.client = None;
@@ -508,11 +518,21 @@ impl Node {
             return;
         };
         run.note_for_box(refused);
-        let first = run.note_refusal(refused);
+        let noted = run.note_refusal(refused);
         // At the end everything is refused; that is no news.
-        let told = first && refused.refusal != Refusal::BoxStopping;
-        if let Some(conn) = run.client.filter(|_| told) {
-            self.tell(conn, Tell::Refused(refused.clone()));
+        let client = run
+            .client
+            .filter(|_| refused.refusal != Refusal::BoxStopping);
+        let told = match noted {
+            Noted::First => Tell::Refused(refused.clone()),
+            Noted::TooMany => Tell::Note(format!(
+                "more is refused than is shown here: bailey flows {}",
+                show::shell_word(&run.name)
+            )),
+            Noted::Again | Noted::More => return,
+        };
+        if let Some(conn) = client {
+            self.tell(conn, told);
         }
     }
 }
