@@ -48,18 +48,21 @@ pub fn bytes(raw: &[u8]) -> String {
 }
 
 /// A word for a command line that a person may copy: quoted where a shell
-/// would read anything into it.
+/// would read anything into it, and whole, since a part is another word.
 #[must_use]
 pub fn shell_word(raw: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@*[]=+%".contains(c);
-    let safe = text(raw);
+    let safe = escaped(raw, &is_unsafe);
     if !safe.is_empty() && safe.chars().all(|c| plain(c) && !"*[]".contains(c)) {
         return safe;
     }
     format!("'{}'", safe.replace('\'', "'\\''"))
 }
 
-fn is_unsafe(c: char) -> bool {
+/// Whether a character steers a terminal or is not seen there: controls (C0, C1,
+/// DEL), bidirectional and invisible ones.
+#[must_use]
+pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -125,5 +128,7 @@ mod tests {
         assert_eq!(shell_word("a b'c"), "'a b'\\''c'");
         assert_eq!(shell_word("$(reboot)"), "'$(reboot)'");
         assert_eq!(shell_word(""), "''");
+        let long = format!("{}.example:443", "a".repeat(300));
+        assert_eq!(shell_word(&long), long);
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn logs(args: &LogsArgs) -> Result<u8, Failure> {
 fn gone(error: io::Error) -> Failure {
     match error.kind() {
         // Whoever read has read enough.
-        io::ErrorKind::BrokenPipe => Failure::internal(""),
+        io::ErrorKind::BrokenPipe => Failure::unread(),
         _ => Failure::host(format!("output: {error}")),
     }
 }

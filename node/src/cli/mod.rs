@@ -38,6 +38,7 @@ pub fn main() -> ExitCode {
     };
     match dispatch(line.verb) {
         Ok(code) => ExitCode::from(code),
+        Err(failure) if failure.is_unread() => ExitCode::SUCCESS,
         Err(failure) => {
             out::failure(&failure);
             ExitCode::from(failure.exit_code())

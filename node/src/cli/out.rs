@@ -37,7 +37,7 @@ pub(crate) fn say(text: &str) {
 
 /// A failure and its hint.
 pub(crate) fn failure(failure: &Failure) {
-    if failure.text.is_empty() {
+    if failure.is_unread() {
         return;
     }
     say(&show::sentence(&failure.text));
@@ -48,7 +48,7 @@ pub(crate) fn failure(failure: &Failure) {
 
 fn gone(error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::internal(""),
+        io::ErrorKind::BrokenPipe => Failure::unread(),
         _ => Failure::host(format!("stdout: {error}")),
     }
 }

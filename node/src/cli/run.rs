@@ -113,12 +113,19 @@ enum Outcome {
 
 /// The tier and what goes with it, for the line that says that it runs.
 fn what_of(ask: &RunAsk) -> String {
+    let network = match ask.tier {
+        Tier::Gated => format!("reach {}", ask.reach),
+        Tier::L1 | Tier::L15 => "network passes".to_owned(),
+        Tier::L2 => "no network".to_owned(),
+    };
     let grants = count(ask.grants.len(), "grant");
-    match ask.tier {
-        Tier::Gated => format!("{} · reach {} · {grants}", ask.tier, ask.reach),
-        Tier::L1 | Tier::L15 => format!("{} · network passes · {grants}", ask.tier),
-        Tier::L2 => format!("{} · no network · {grants}", ask.tier),
-    }
+    let folder = std::env::current_dir().unwrap_or_default();
+    let holds = |grant: &GrantAsk| folder.starts_with(OsStr::from_bytes(&grant.path));
+    let here = match ask.grants.iter().any(holds) {
+        true => "",
+        false => " · not this folder (--here)",
+    };
+    format!("{} · {network} · {grants}{here}", ask.tier)
 }
 
 /// Follows the box until it is over, or goes its own way.
@@ -407,6 +414,12 @@ fn summary(ended: &Ended) {
             "was refused {}{times}{}",
             describe(refused),
             would_grant(refused)
+        ));
+    }
+    if ended.refusals_more > 0 {
+        out::say(&format!(
+            "was refused {} more times: bailey flows shows each",
+            ended.refusals_more
         ));
     }
 }

@@ -26,7 +26,7 @@ use super::store::Tag;
 use super::why::Asked;
 use crate::api::{Failure, Tell, Way};
 use crate::log::log;
-use crate::show;
+use crate::{grant, show};
 
 /// Changes of one box that may wait for the one under way.
 const MAX_WAITING: usize = 16;
@@ -38,6 +38,9 @@ const ENTRIES: u8 = 2;
 pub(crate) struct Questions {
     change: Option<Change>,
     next: VecDeque<Wanted>,
+    /// What a grant that was taken back could not be entered as, by document; it
+    /// is tried again until it stands or another change says more.
+    unwritten: Vec<Unwritten>,
     /// In the order in which the gate was asked.
     pub(super) why: VecDeque<Asked>,
 }
@@ -48,6 +51,15 @@ struct Wanted {
     conn: ConnId,
     way: Way,
     terms: Reach,
+}
+
+/// An entry that could not be written.
+#[derive(Debug)]
+struct Unwritten {
+    doc: DocId,
+    change: ReachChanged,
+    /// The store has it again.
+    asked: bool,
 }
 
 /// A change under way.
@@ -61,6 +73,7 @@ struct Change {
     missing: u8,
     failed: Option<String>,
     flows_reset: Option<u32>,
+    entry: ReachChanged,
 }
 
 impl Node {
@@ -72,6 +85,9 @@ impl Node {
         terms: &[String],
     ) -> Result<(), Failure> {
         let terms = parse(terms)?;
+        if way == Way::Allow {
+            refuse_empty_words(&terms)?;
+        }
         let id = self.change_target(target)?;
         let run = self.runs.get_mut(&id);
         let run = run.ok_or_else(|| Failure::usage(format!("{target:?} does not run")))?;
@@ -115,7 +131,8 @@ impl Node {
     /// nothing, is answered at once.
     fn begin_changes(&mut self, id: RunId) {
         while let Some(run) = self.runs.get_mut(&id) {
-            if run.questions.change.is_some() {
+            // One that ends takes no change; whoever waits is told at its end.
+            if run.questions.change.is_some() || run.phase != Phase::Running {
                 return;
             }
             let Some(Wanted { conn, way, terms }) = run.questions.next.pop_front() else {
@@ -139,13 +156,14 @@ impl Node {
                     continue;
                 }
             };
-            let entry = Event::ReachChanged(ReachChanged {
+            let entry = ReachChanged {
                 box_id: run.box_id,
                 incarnation: run.incarnation,
                 old: old.to_string(),
                 new: new.to_string(),
                 by: ChangedBy::Here,
-            });
+            };
+            run.questions.unwritten.clear();
             let doc = DocId::Box(run.box_id);
             run.questions.change = Some(Change {
                 conn,
@@ -155,18 +173,20 @@ impl Node {
                 missing: ENTRIES,
                 failed: None,
                 flows_reset: None,
+                entry: entry.clone(),
             });
             if way == Way::Deny {
                 self.answer_gate(id, ToGate::Reach(new));
             }
             for doc in [doc, DocId::Node] {
-                self.append(doc, entry.clone(), Urgency::Urgent, Tag::Reach(id));
+                let event = Event::ReachChanged(entry.clone());
+                self.append(doc, event, Urgency::Urgent, Tag::Reach(id, doc));
             }
         }
     }
 
     /// One of a change's entries stands, or could not be written.
-    pub(super) fn on_reach_entered(&mut self, id: RunId, result: Result<(), &str>) {
+    pub(super) fn on_reach_entered(&mut self, id: RunId, doc: DocId, result: Result<(), &str>) {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
@@ -176,6 +196,13 @@ impl Node {
         change.missing = change.missing.saturating_sub(1);
         if let Err(why) = result {
             change.failed = Some(why.to_owned());
+            if change.way == Way::Deny {
+                run.questions.unwritten.push(Unwritten {
+                    doc,
+                    change: change.entry.clone(),
+                    asked: false,
+                });
+            }
         }
         if change.missing > 0 {
             return;
@@ -191,6 +218,38 @@ impl Node {
             (Way::Allow, Some(_)) => {}
         }
         self.end_change(id);
+    }
+
+    /// Tries again to enter what was taken back while nothing could be written.
+    pub(super) fn enter_unwritten(&mut self) {
+        let mut again = Vec::new();
+        for (id, run) in &mut self.runs {
+            if run.questions.change.is_some() || run.phase != Phase::Running {
+                continue;
+            }
+            for entry in &mut run.questions.unwritten {
+                if !std::mem::replace(&mut entry.asked, true) {
+                    again.push((*id, entry.doc, entry.change.clone()));
+                }
+            }
+        }
+        for (id, doc, change) in again {
+            let event = Event::ReachChanged(change);
+            self.append(doc, event, Urgency::Urgent, Tag::ReachAgain(id, doc));
+        }
+    }
+
+    /// What came of it. Where a later change says more, it is not in the list.
+    pub(super) fn on_entered_again(&mut self, id: RunId, doc: DocId, stands: bool) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let unwritten = &mut run.questions.unwritten;
+        if stands {
+            unwritten.retain(|entry| entry.doc != doc);
+        } else if let Some(entry) = unwritten.iter_mut().find(|entry| entry.doc == doc) {
+            entry.asked = false;
+        }
     }
 
     /// The gate decides by the reach that it was given.
@@ -220,7 +279,7 @@ impl Node {
                 let stays = match change.way {
                     Way::Allow => "its reach is as it was",
                     Way::Deny => {
-                        "its reach is narrowed all the same, and its audit does not say so"
+                        "its reach is narrowed all the same, and its audit says so once it can"
                     }
                 };
                 log!("{}: a change of its reach was not entered: {why}", run.name);
@@ -234,7 +293,9 @@ impl Node {
 
     /// The gate is gone, or the box over: whoever waits is told.
     pub(super) fn end_questions(&mut self, questions: Questions) {
-        let Questions { change, next, why } = questions;
+        let Questions {
+            change, next, why, ..
+        } = questions;
         let changes = change.into_iter().map(|change| change.conn);
         for conn in changes.chain(next.into_iter().map(|wanted| wanted.conn)) {
             let failure = Failure::host("the box ended, or its gate did, before it answered");
@@ -257,6 +318,20 @@ fn parse(terms: &[String]) -> Result<Reach, Failure> {
         })?;
     }
     Ok(all)
+}
+
+/// A reach says no more than it holds: what no dial is ever granted by is no
+/// part of one.
+fn refuse_empty_words(terms: &Reach) -> Result<(), Failure> {
+    for term in terms.terms() {
+        if let Some(why) = grant::never_grants(term) {
+            let term = show::text(&term.to_string());
+            return Err(Failure::usage(format!(
+                "{term}: it would grant nothing: {why}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn told(name: &str, old: &Reach, new: &Reach, flows_reset: Option<u32>) -> Tell {

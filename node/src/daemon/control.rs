@@ -4,13 +4,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bailey_channel::{AsyncChannel, ChannelError, Step};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::event::{ANSWERS, Answer, ConnId, NodeEvent};
-use crate::api::{API, Tell};
+use crate::api::{API, Failure, Tell};
 use crate::log::log;
 
 /// Connections at once; a person has a few.
@@ -32,6 +33,9 @@ impl Slots {
     }
 }
 
+/// How long a command line may take until it has asked. It asks with its
+/// greeting; one that does not must not keep a place from one that does.
+const ASK_LIMIT: Duration = Duration::from_secs(5);
 /// Answers are gathered to this many bytes before they are sent.
 const GATHER: usize = 64 << 10;
 
@@ -97,8 +101,9 @@ async fn serve(conn: ConnId, stream: UnixStream, events: &mpsc::Sender<NodeEvent
         return;
     }
     // One of another version has heard so by now.
-    match channel.receive::<u32>().await {
-        Ok(first) if first.value == API => {}
+    let deadline = tokio::time::Instant::now() + ASK_LIMIT;
+    match tokio::time::timeout_at(deadline, channel.receive::<u32>()).await {
+        Ok(Ok(first)) if first.value == API => {}
         _ => return,
     }
     if events
@@ -108,22 +113,32 @@ async fn serve(conn: ConnId, stream: UnixStream, events: &mpsc::Sender<NodeEvent
     {
         return;
     }
+    let (mut asked, mut last_said) = (false, false);
     loop {
         let room = channel.queued_bytes() < GATHER;
         let result = tokio::select! {
             answer = outgoing.recv(), if room => match answer {
-                Some((tell, fds)) => channel.queue(&tell, fds),
+                Some((tell, fds)) => {
+                    last_said = matches!(tell, Tell::Done | Tell::Failed(_) | Tell::Ended(_));
+                    channel.queue(&tell, fds)
+                }
                 // The loop has nothing more to say on this connection.
                 None => {
+                    if !last_said {
+                        let slow = Failure::host("more came than was read in time");
+                        let _full = channel.queue(&Tell::Failed(slow), Vec::new());
+                    }
                     let _gone = channel.flush().await;
                     return;
                 }
             },
+            () = tokio::time::sleep_until(deadline), if !asked => return,
             step = channel.step() => match step {
                 Ok(Step::Flushed) => Ok(()),
                 Ok(Step::Message(message)) => {
-                    let asked = NodeEvent::Asked { conn, ask: message.value, fds: message.fds };
-                    events.send(asked).await.map_err(|_| ChannelError::Closed)
+                    asked = true;
+                    let question = NodeEvent::Asked { conn, ask: message.value, fds: message.fds };
+                    events.send(question).await.map_err(|_| ChannelError::Closed)
                 }
                 Err(error) => Err(error),
             },
@@ -173,5 +188,47 @@ mod tests {
                 NodeEvent::Asked { ask: Ask::Ps, .. }
             ]
         ));
+    }
+
+    #[tokio::test]
+    async fn one_that_asks_nothing_gives_its_place_back() {
+        for greets in [false, true] {
+            let (own, theirs) = UnixStream::pair().unwrap();
+            let (events, _incoming) = mpsc::channel(8);
+            let begun = std::time::Instant::now();
+            let serving = tokio::spawn(async move { serve(ConnId(1), theirs, &events).await });
+            let mut client = AsyncChannel::from_tokio(own);
+            if greets {
+                client.send(&API, Vec::new()).await.unwrap();
+            }
+            serving.await.unwrap();
+            assert!(begun.elapsed() >= ASK_LIMIT, "{greets}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_reads_too_slowly_is_told_so() {
+        let (own, theirs) = UnixStream::pair().unwrap();
+        let (events, mut incoming) = mpsc::channel(8);
+        let serving = tokio::spawn(async move { serve(ConnId(1), theirs, &events).await });
+        let mut client = AsyncChannel::from_tokio(own);
+        client.send(&API, Vec::new()).await.unwrap();
+        client.send(&Ask::Ps, Vec::new()).await.unwrap();
+        let Some(NodeEvent::Connected { answers, .. }) = incoming.recv().await else {
+            panic!("not connected");
+        };
+        // The loop drops one whose queue is full.
+        let full = || Tell::Code("x".repeat(1000));
+        while answers.try_send((full(), Vec::new())).is_ok() {}
+        drop(answers);
+        let mut last = None;
+        while let Ok(message) = client.receive::<Tell>().await {
+            last = Some(message.value);
+        }
+        let Some(Tell::Failed(failure)) = last else {
+            panic!("{last:?}");
+        };
+        assert!(failure.text.contains("read in time"), "{failure:?}");
+        serving.await.unwrap();
     }
 }

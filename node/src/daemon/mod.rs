@@ -6,6 +6,7 @@
 //! under way, so a box that writes fast waits at its own gate.
 
 mod allow;
+mod bounds;
 mod child;
 mod clock;
 mod control;
@@ -269,7 +270,7 @@ impl Node {
         }
         self.follow(self.this, doc, entry);
         match tag {
-            Tag::None | Tag::Listed(_) => {}
+            Tag::None | Tag::Listed(_) | Tag::Report(_) => {}
             Tag::Started(run) => self.on_started(run),
             Tag::Told(run) => {
                 if let Event::FlowRefused(refused) = &entry.event {
@@ -277,7 +278,8 @@ impl Node {
                 }
             }
             Tag::Ticket(run, ticket) => self.answer_gate(run, ToGate::Committed { ticket }),
-            Tag::Reach(run) => self.on_reach_entered(run, Ok(())),
+            Tag::Reach(run, doc) => self.on_reach_entered(run, doc, Ok(())),
+            Tag::ReachAgain(run, doc) => self.on_entered_again(run, doc, true),
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => self.on_request_written(conn, entry),
         }
@@ -294,14 +296,15 @@ impl Node {
         log!("the audit cannot be written: {why}");
         match tag {
             Tag::None | Tag::Told(_) => {}
-            Tag::Listed(run) | Tag::Started(run) => {
+            Tag::Listed(run) | Tag::Started(run) | Tag::Report(run) => {
                 self.fail(run, format!("the audit cannot be written: {why}"))
             }
             Tag::Ticket(run, ticket) => {
                 self.answer_gate(run, ToGate::Refused { ticket });
                 self.on_unwritten(run);
             }
-            Tag::Reach(run) => self.on_reach_entered(run, Err(why)),
+            Tag::Reach(run, doc) => self.on_reach_entered(run, doc, Err(why)),
+            Tag::ReachAgain(run, doc) => self.on_entered_again(run, doc, false),
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => {
                 self.finish(
@@ -420,6 +423,7 @@ impl Node {
         self.keep_spare(Instant::now());
         self.push_facts();
         self.write_refusals();
+        self.enter_unwritten();
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }

@@ -12,7 +12,7 @@ use bailey_model::{BoxId, Incarnation, Reach, Tier};
 use super::event::ConnId;
 use super::run_state::{Handed, NewRun, Prepared, Run};
 use super::shared::Writable;
-use super::{clock, devices, grants, reports, trash};
+use super::{bounds, clock, devices, grants, reports, trash};
 use crate::api::{Failure, GrantAsk, RunAsk};
 use crate::paths::{Paths, private_dir};
 use crate::show;
@@ -68,7 +68,7 @@ pub(super) fn prepare(
     let (box_id, home) = own_folder(paths, &name)?;
     let incarnation = Incarnation(random()?);
     let shown = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
-    let command: Vec<String> = ask.command.iter().map(shown).collect();
+    let command = bounds::command(ask.command.iter().map(shown).collect());
     let writable = Writable::of(&ask.grants, &grants_from)
         .map_err(|error| Failure::host(format!("grants: {error}")))?;
     let (streams, outputs) = match ask.detach {

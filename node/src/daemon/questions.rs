@@ -50,6 +50,9 @@ struct Follower {
 impl Node {
     pub(super) fn on_ask(&mut self, conn: ConnId, ask: Ask, fds: VecDeque<OwnedFd>) {
         let result = match ask {
+            Ask::Run(_) | Ask::Exec(_) if self.has_command(conn) => Err(Failure::usage(
+                "a connection has one command, and this one has its own already",
+            )),
             Ask::Run(ask) => self.with_account(conn, Later::Run(ask, fds)),
             Ask::Signal(signal) => {
                 self.on_signal(conn, signal);
@@ -177,6 +180,15 @@ impl Node {
         });
     }
 
+    /// Whether a command was asked for on this connection, and is not over.
+    fn has_command(&self, conn: ConnId) -> bool {
+        let waits = self
+            .waiting_account
+            .iter()
+            .any(|(waiting, _)| *waiting == conn);
+        waits || self.run_of(conn).is_some() || self.has_exec(conn)
+    }
+
     fn run_of(&self, conn: ConnId) -> Option<RunId> {
         self.runs
             .iter()
@@ -269,18 +281,24 @@ impl Node {
         })
     }
 
-    /// A follower has its history: what came meanwhile, then what comes.
+    /// A follower has its history up to a number: now what came meanwhile, as
+    /// fast as it is read, and again what came in that time.
     pub(super) fn history_read(&mut self, conn: ConnId, upto: u64) {
-        let Some(follower) = self.followers.flows.get_mut(&conn) else {
+        let (Some(desk), Some(follower)) = (self.desk(conn), self.followers.flows.get_mut(&conn))
+        else {
             return;
         };
         let name = follower.name.clone();
         let pending = follower.pending.take().unwrap_or_default();
-        for entry in pending.iter().filter(|entry| entry.no > upto) {
-            if let Some(row) = FlowRow::of(&name, entry) {
-                self.tell(conn, Tell::Flow(Box::new(row)));
-            }
-        }
+        let Some(last) = pending.last().map(|entry| entry.no) else {
+            return;
+        };
+        follower.pending = Some(Vec::new());
+        let fresh = pending.into_iter().filter(move |entry| entry.no > upto);
+        let rows: Vec<FlowRow> = fresh
+            .filter_map(|entry| FlowRow::of(&name, &entry))
+            .collect();
+        tokio::spawn(desk.rows(rows, last.max(upto)));
     }
 
     /// Hands a new entry to whoever follows it.

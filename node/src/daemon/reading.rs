@@ -86,6 +86,21 @@ impl Desk {
         }
     }
 
+    /// Sends rows as fast as they are read, then says up to which entry.
+    pub(super) async fn rows(self, rows: Vec<FlowRow>, upto: u64) {
+        for row in rows {
+            if !self.tell(Tell::Flow(Box::new(row))).await {
+                return;
+            }
+        }
+        let conn = self.conn;
+        // Without its loop the node is gone.
+        let _gone = self
+            .events
+            .send(NodeEvent::HistoryRead { conn, upto })
+            .await;
+    }
+
     /// Notices with those of their entries that this device holds. A fresh one
     /// may be ahead of them: it waits a little.
     pub(super) async fn notices(self, raised: Vec<Raised>, fresh: bool, last: bool) {

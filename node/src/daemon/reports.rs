@@ -13,10 +13,10 @@ use bailey_fence_plan::judge::{Asked, judge, weaker};
 use bailey_gate_proto::channel::GateEvent;
 use bailey_model::{BoundaryReport, BoxEnd, Event, Proto, Tier, link};
 
-use super::Node;
 use super::event::{ConnId, RunId};
 use super::run_state::Phase;
 use super::store::Tag;
+use super::{Node, bounds};
 use crate::api::{Failure, Tell};
 use crate::rows::ReportRow;
 
@@ -158,7 +158,7 @@ impl Node {
         let weak = weaker(&axes, level, run.tier);
         let (allowed, client) = (run.boundary.allow_weaker, run.client);
         let notes = std::mem::take(&mut run.notes);
-        let report = BoundaryReport {
+        let mut report = BoundaryReport {
             box_id: run.box_id,
             incarnation: run.incarnation,
             asked: run.tier,
@@ -168,6 +168,7 @@ impl Node {
             level,
             axes,
         };
+        bounds::report(&mut report);
         if weak.is_none() || allowed {
             run.made = true;
         }
@@ -175,7 +176,7 @@ impl Node {
             DocId::Node,
             Event::Report(report),
             Urgency::Prompt,
-            Tag::None,
+            Tag::Report(id),
         );
         // First of all that is said of it; one that does not start says it last.
         let first = weak.as_ref().filter(|_| allowed);

@@ -85,12 +85,16 @@ pub(crate) enum Tag {
     Listed(RunId),
     /// A run's first entry in its own document.
     Started(RunId),
+    /// What was measured of a run.
+    Report(RunId),
     /// An entry of a run that its gate waits for.
     Ticket(RunId, u64),
     /// An entry of a run that nothing waits for.
     Told(RunId),
     /// One of the entries of a run's changed reach.
-    Reach(RunId),
+    Reach(RunId, DocId),
+    /// One of these that could not be written before.
+    ReachAgain(RunId, DocId),
     /// A run's last entry.
     Ended(RunId),
     /// A request by a connection of this node.
