@@ -428,7 +428,6 @@ fn why_says_what_no_word_grants_and_what_a_box_that_ended_would_want() {
     // No word grants these, and it is said.
     for what in [
         "169.254.169.254:80",
-        "192.0.0.1:80",
         "127.0.0.1:80",
         "x.local",
         "224.0.0.251",
@@ -442,6 +441,34 @@ fn why_says_what_no_word_grants_and_what_a_box_that_ended_would_want() {
             said["cannot"].as_str().unwrap().contains("no word grants"),
             "{said}"
         );
+    }
+    // The gate's address stands for the node's loopback, port by port.
+    for what in ["192.0.0.1:80/tcp", "host.bailey:80/tcp"] {
+        let said = why(&world, what);
+        assert_eq!(said["verdict"], "refuse", "{said}");
+        assert_eq!(said["grant"], "bailey allow yard lo:80/tcp", "{said}");
+    }
+    let _allowed = change(&world, "allow", &["lo:80"]).ok();
+    for what in ["192.0.0.1:80", "host.bailey:80"] {
+        let said = why(&world, what);
+        assert_eq!(
+            (&said["verdict"], &said["rule"]),
+            (&"allow".into(), &"lo:80".into()),
+            "{said}"
+        );
+    }
+    let _denied = change(&world, "deny", &["lo:80"]).ok();
+    // What grants nothing is no part of a reach.
+    for empty in [
+        "169.254.169.254",
+        "127.0.0.1:80",
+        "x.local",
+        "host.bailey:80",
+        "240.0.0.1",
+    ] {
+        let refused = change(&world, "allow", &[empty]);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains("would grant nothing"), "{refused}");
     }
     for bad in ["internet", "10.0.0.0/8", "a.b,c.d", "*.a.b", ""] {
         assert_eq!(
@@ -661,7 +688,14 @@ fn on_a_full_disk_a_deny_holds_and_an_allow_does_not() {
     assert!(output.stderr.contains("narrowed all the same"), "{output}");
     let said = why(&world, "93.184.216.34:80");
     assert_eq!(said["verdict"], "refuse", "{said}");
+    let reach = || {
+        let rows = world.run("n1", &["ps", "--json"]).ok().json();
+        rows[0]["reach"].as_str().unwrap().to_owned()
+    };
+    assert!(reach().contains("internet"), "the audit says more for now");
     let _freed = world.sh("n1", &format!("rm {}/fill", state.display())).ok();
+    let entered = || !reach().contains("internet");
+    assert!(wait_until(LIMIT, entered), "{}", reach());
     assert_eq!(change(&world, "allow", &[PRINTER]).code, Some(0));
     assert_eq!(fetch(&world, PRINTER), 0);
     assert_eq!(fetch(&world, "93.184.216.34"), REFUSED);

@@ -236,6 +236,38 @@ fn each_word_of_reach_grants_what_it_names_and_no_more() {
     assert!(bad.stderr.contains("shop..example"), "{bad}");
 }
 
+/// A history that is read while the box dials as fast as it can.
+#[test]
+fn a_follower_of_a_busy_box_misses_nothing_and_sees_nothing_twice() {
+    const DIALS: usize = 4000;
+    let (world, _daemons) = world(1);
+    let script = format!(
+        "exec python3 -c \"
+import socket
+for number in range({DIALS}):
+    if number == {DIALS} // 2: print('half', flush=True)
+    socket.create_connection(('93.184.216.34', 80)).close()
+print('done', flush=True); input()\""
+    );
+    let mut running = attached(&world, "n1", &["-q", "--name", "yard"], &script);
+    running.wait_line(LIMIT, |line| line == "half");
+    let follower = world.start("n1", &["flows", "yard", "--follow", "--json"]);
+    running.wait_line(LIMIT, |line| line == "done");
+    drop(running.take_stdin());
+    let _ended = running.finish(LIMIT);
+    let _last = row_of(&follower, |row| row["kind"] == "ended");
+    let lines = follower.stdout();
+    let rows = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let flow = |row: Value| (row["kind"] == "flow").then(|| row["flow"].as_u64().unwrap());
+    let mut seen: Vec<u64> = rows.filter_map(flow).collect();
+    assert_eq!(seen.len(), DIALS, "{}", follower.stderr());
+    seen.dedup();
+    assert_eq!(seen.len(), DIALS, "one twice");
+    assert!(seen.is_sorted());
+}
+
 #[test]
 fn followers_see_entries_as_they_are_written() {
     let (world, _daemons) = world(1);

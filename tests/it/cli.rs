@@ -8,13 +8,22 @@ fn bailey(words: &[&str]) -> bailey_tests::Output {
     run(&mut command)
 }
 
+/// The verbs that the help lists, the device's own apart.
+fn verbs() -> Vec<String> {
+    let help = bailey(&["--help"]).ok().stdout;
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| line.starts_with("  "));
+    listed
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .collect()
+}
+
 #[test]
 fn the_help_is_the_reference() {
     let mut all = String::new();
-    for verb in [
-        "", "run", "ps", "flows", "allow", "deny", "why", "stop", "notices", "device", "node",
-        "demo",
-    ] {
+    let verbs = verbs();
+    assert!(verbs.len() > 10, "{verbs:?}");
+    for verb in std::iter::once("").chain(verbs.iter().map(String::as_str)) {
         let words: Vec<&str> = verb
             .split(' ')
             .filter(|word| !word.is_empty())

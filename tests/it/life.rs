@@ -148,6 +148,24 @@ fn an_attached_box_has_no_log_and_says_so() {
 }
 
 #[test]
+fn a_start_that_fails_leaves_the_log_of_the_run_before() {
+    let world = TestWorld::new(1);
+    let _started = detached(&world, &["--name", "yard"], "echo precious").ok();
+    let logs = || world.run("n1", &["logs", "yard"]);
+    assert!(wait_until(LIMIT, || ended(&world, "yard")));
+    assert_eq!(logs().ok().stdout, "precious\n");
+    // Nothing here holds a share of the processors.
+    let words = ["run", "--name", "yard", "--limit", "cpus=1", "--", "true"];
+    assert_eq!(world.run("n1", &words).code, Some(120));
+    assert_eq!(logs().ok().stdout, "precious\n");
+    // The control: one that starts has its place.
+    let _ran = world
+        .run("n1", &["run", "--name", "yard", "--", "true"])
+        .ok();
+    assert!(logs().stderr.contains("no log"), "{}", logs());
+}
+
+#[test]
 fn a_command_that_cannot_start_detached_says_so_at_once() {
     let world = TestWorld::new(1);
     let refused = world.run("n1", &["run", "--detach", "--grant", "/proc", "--", "true"]);

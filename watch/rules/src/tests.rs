@@ -72,7 +72,11 @@ fn an_echo_is_a_try_and_a_public_address_in_the_reach_changes_nothing() {
     for (reach, proto, place) in [
         ("internet", Proto::Other(1), "192.168.1.9/icmp"),
         ("93.184.216.34:443", Proto::Tcp, "192.168.1.9:631/tcp"),
-        ("internet,93.184.216.0/24", Proto::Udp, "192.168.1.9:631/udp"),
+        (
+            "internet,93.184.216.0/24",
+            Proto::Udp,
+            "192.168.1.9:631/udp",
+        ),
     ] {
         let notices = run(reach, &[(AddrClass::Local, proto, 5)]);
         assert_eq!(notices.len(), 1, "{reach}");
