@@ -250,7 +250,12 @@ mod tests {
         ] {
             assert_eq!(term(&of).as_deref(), expected, "{of:?}");
         }
-        // Names that read as something else, or as more than one thing.
+        let command = command("yard", "*.shop.example");
+        assert_eq!(command, "bailey allow yard '*.shop.example'");
+    }
+
+    #[test]
+    fn a_name_that_reads_as_something_else_is_in_no_command() {
         for name in [
             "0.0.0.0/0",
             "10.0.0.0/8:22",
@@ -268,9 +273,18 @@ mod tests {
             let of = refused(Proto::Dns, Some(name), None, None);
             assert!(of.host.is_some(), "{name}");
             assert_eq!(term(&of), None, "{name}");
-            let of = refused(Proto::Tcp, Some(name), shop, internet);
+            let of = refused(
+                Proto::Tcp,
+                Some(name),
+                Some("93.184.216.34:443"),
+                Some(AddrClass::Internet),
+            );
             assert_eq!(term(&of), None, "{name}");
         }
+    }
+
+    #[test]
+    fn what_no_dial_is_granted_by_is_known() {
         for (written, never) in [
             ("169.254.169.254", true),
             ("127.0.0.1:80", true),
@@ -293,7 +307,5 @@ mod tests {
                 "{written}"
             );
         }
-        let command = command("yard", "*.shop.example");
-        assert_eq!(command, "bailey allow yard '*.shop.example'");
     }
 }

@@ -53,10 +53,22 @@ pub(super) fn notices(args: &NoticesArgs) -> Result<u8, Failure> {
 /// Asks once and hands every answer on until there is no more.
 pub(super) fn each(
     ask: &Ask,
+    take: impl FnMut(Tell) -> Result<(), Failure>,
+) -> Result<u8, Failure> {
+    each_of(asked(ask)?, take)
+}
+
+/// A question that the node has heard.
+pub(super) fn asked(ask: &Ask) -> Result<Client, Failure> {
+    let paths = Paths::from_env().map_err(|error| Failure::host(error.to_string()))?;
+    Client::ask(&paths, ask, &[])
+}
+
+/// Hands every answer on until there is no more.
+pub(super) fn each_of(
+    mut client: Client,
     mut take: impl FnMut(Tell) -> Result<(), Failure>,
 ) -> Result<u8, Failure> {
-    let paths = Paths::from_env().map_err(|error| Failure::host(error.to_string()))?;
-    let mut client = Client::ask(&paths, ask, &[])?;
     loop {
         match client.receive()?.value {
             Tell::Done => return Ok(0),

@@ -37,8 +37,18 @@ pub(super) fn stop(args: &StopArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// What a question says and when, then its end.
-type Answers = mpsc::Receiver<(Instant, Result<Option<Tell>, Failure>)>;
+/// What is heard of a question, and when.
+type Answers = mpsc::Receiver<(Instant, Result<Heard, Failure>)>;
+
+/// What is heard of a question.
+enum Heard {
+    /// The node has it.
+    Asked,
+    /// The node says something.
+    Said(Box<Tell>),
+    /// The node has said all.
+    Over,
+}
 
 /// Asks for one; all are asked before any is waited for. The receipt may come
 /// later than anybody waits: the thread ends with the process.
@@ -48,12 +58,16 @@ fn ask(target: &str) -> Answers {
         target: target.to_owned(),
     };
     std::thread::spawn(move || {
-        let result = read::each(&ask, |tell| {
-            // Whoever waited has gone on; nobody is left to tell.
-            let _left = sender.send((Instant::now(), Ok(Some(tell))));
-            Ok(())
+        // Whoever waited may have gone on; then nobody is left to tell.
+        let tell = |heard| drop(sender.send((Instant::now(), heard)));
+        let said = read::asked(&ask).and_then(|client| {
+            tell(Ok(Heard::Asked));
+            read::each_of(client, |said| {
+                tell(Ok(Heard::Said(Box::new(said))));
+                Ok(())
+            })
         });
-        let _left = sender.send((Instant::now(), result.map(|_| None)));
+        tell(said.map(|_| Heard::Over));
     });
     answers
 }
@@ -67,37 +81,44 @@ fn follow(
     args: &StopArgs,
 ) -> Result<u8, Failure> {
     let wait = Duration::from_secs(args.wait);
-    let (mut device, mut code) = (None, 0);
+    let (mut asked, mut device, mut code) = (false, None, 0);
     loop {
         let left = wait.saturating_sub(heard.elapsed());
         let Ok((when, answer)) = answers.recv_timeout(left) else {
-            return late(target, device, args.json);
+            return late(target, asked, device, args.json);
         };
         heard = when;
-        match answer? {
-            Some(Tell::StopAsked {
+        let said = match answer? {
+            Heard::Asked => {
+                asked = true;
+                continue;
+            }
+            Heard::Said(said) => *said,
+            Heard::Over => return Ok(code),
+        };
+        match said {
+            Tell::StopAsked {
                 device: name,
                 connected,
-            }) => {
+            } => {
                 let state = if connected { "connected" } else { "away" };
                 out::say(&format!("asked {} ({state})", show::text(&name)));
                 device = Some(name);
             }
-            Some(Tell::StopDone { outcome }) => {
+            Tell::StopDone { outcome } => {
                 code = code.max(report(target, &outcome, args.json)?);
             }
-            Some(_) => {}
-            None => return Ok(code),
+            _ => {}
         }
     }
 }
 
 /// No receipt in time: never "stopped".
-fn late(target: &str, device: Option<String>, json: bool) -> Result<u8, Failure> {
-    let state = if device.is_some() {
-        "not delivered yet"
-    } else {
-        "still ending"
+fn late(target: &str, asked: bool, device: Option<String>, json: bool) -> Result<u8, Failure> {
+    let state = match (asked, &device) {
+        (false, _) => "not asked",
+        (true, Some(_)) => "not delivered yet",
+        (true, None) => "still ending",
     };
     if json {
         out::json(&json!({"v": 1, "box": target, "state": state, "device": device}))?;
@@ -107,6 +128,10 @@ fn late(target: &str, device: Option<String>, json: bool) -> Result<u8, Failure>
         Some(device) => out::say(&format!(
             "{target}: not delivered yet; {} gets it when it is heard again",
             show::text(&device),
+        )),
+        None if !asked => out::say(&format!(
+            "{target}: not stopped: the node does not answer (its process id stands in \
+             node.lock in bailey's state folder; ended, it takes its boxes with it)"
         )),
         None => out::say(&format!(
             "{target}: still ending; its end is not measured yet"
