@@ -1,7 +1,7 @@
 //! The packed form of an entry: what an Automerge list holds and a journal row
 //! seals.
 //!
-//! `VERSION, no, time in ms, kind, body`: the numbers are postcard varints, the
+//! docs/entry.md is its specification. `VERSION, no, time in ms, kind, body`: the numbers are postcard varints, the
 //! body is the postcard form of the structs in [`wire`], which belong to this
 //! format alone. A kind or a code that this build does not know keeps its body
 //! as it is ([`Event::Newer`]), so an older device carries what a newer one
@@ -84,6 +84,13 @@ pub fn unpack(bytes: &[u8]) -> Result<Entry, UnpackError> {
         ts: Timestamp(ts),
         event,
     })
+}
+
+/// A closed enum of the format, for the test of its specification.
+#[cfg(test)]
+trait Codes {
+    const NAME: &'static str;
+    const CODES: &'static [(u8, &'static str)];
 }
 
 #[cfg(test)]

@@ -370,3 +370,67 @@ fn a_ping_that_the_host_forbids_packs_to_its_frozen_bytes_and_back() {
     );
     assert_eq!(unpack(&bytes), Ok(entry));
 }
+
+/// What is written about the format for whoever reads it without this code.
+const SPECIFICATION: &str = include_str!("../../../docs/entry.md");
+
+fn is_specified<T: Codes>() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let codes: Vec<String> = T::CODES
+        .iter()
+        .map(|(code, name)| format!("{code} {name}"))
+        .collect();
+    let listed = format!("{}.", codes.join(", "));
+    let found = SPECIFICATION
+        .split("\n\n")
+        .map(words)
+        .find(|text| text.starts_with(&format!("**{}**", T::NAME)));
+    let found = found.unwrap_or_else(|| panic!("{} is not specified", T::NAME));
+    assert!(
+        found.ends_with(&format!("): {listed}")),
+        "{found}: {listed}"
+    );
+}
+
+#[test]
+fn the_specification_has_every_code_and_kind() {
+    is_specified::<AddrClass>();
+    is_specified::<HostFrom>();
+    is_specified::<Refusal>();
+    is_specified::<EndReason>();
+    is_specified::<Rule>();
+    is_specified::<RequestKind>();
+    is_specified::<Tier>();
+    is_specified::<BoxClass>();
+    is_specified::<Method>();
+    is_specified::<Axis>();
+    is_specified::<AxisVerdict>();
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        Some((cells.next()?.parse::<u16>().ok()?, cells.next()?.to_owned()))
+    };
+    let listed: Vec<(u16, String)> = SPECIFICATION.lines().filter_map(row).collect();
+    let kind_of = |event: &Event| wire::encode(event).unwrap().0;
+    let mut packed: Vec<(u16, String)> = events()
+        .iter()
+        .filter(|event| !matches!(event, Event::Newer(_)))
+        .map(|event| {
+            let shown = format!("{event:?}");
+            let name = shown.split('(').next().unwrap_or_default().to_owned();
+            match kind_of(event) {
+                kind @ (13 | 14) => (kind, name.replace("Flow", "Inbound")),
+                kind => (kind, name),
+            }
+        })
+        .collect();
+    packed.sort();
+    packed.dedup();
+    assert_eq!(listed, packed);
+    let unknown = |kind: u16| wire::decode(kind, &[]).is_none();
+    assert!(
+        (packed.len() as u16 + 1..500).all(unknown),
+        "a kind is not specified"
+    );
+    let cap = format!("At most {},{:03} bytes", MAX_ENTRY / 1000, MAX_ENTRY % 1000);
+    assert!(SPECIFICATION.contains(&cap), "{cap}");
+}

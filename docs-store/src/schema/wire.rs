@@ -12,9 +12,16 @@ use bailey_model::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A closed enum as one number, both ways.
+/// A closed enum as one number, both ways, and the list of them for the
+/// specification's test.
 macro_rules! codes {
     ($to:ident, $from:ident, $name:ident { $($variant:ident = $code:literal),+ $(,)? }) => {
+        #[cfg(test)]
+        impl crate::schema::Codes for $name {
+            const NAME: &'static str = stringify!($name);
+            const CODES: &'static [(u8, &'static str)] = &[$(($code, stringify!($variant))),+];
+        }
+
         fn $to(value: $name) -> u8 {
             match value { $($name::$variant => $code),+ }
         }
