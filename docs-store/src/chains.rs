@@ -101,6 +101,22 @@ pub(crate) fn load(db: &Connection) -> rusqlite::Result<BTreeMap<ChainId, Chain>
     statement.query_map([], chain_of)?.collect()
 }
 
+/// The chain of a row.
+pub(crate) fn load_row(db: &Connection, row: i64) -> rusqlite::Result<Option<(ChainId, Chain)>> {
+    let sql = format!("SELECT {COLUMNS} FROM chains WHERE id = ?1");
+    db.prepare_cached(&sql)?
+        .query_row([row], chain_of)
+        .optional()
+}
+
+/// The segments that a chain's envelopes are in.
+pub(crate) fn segments(db: &Connection, row: i64) -> rusqlite::Result<Vec<u32>> {
+    let mut statement = db.prepare_cached(
+        "SELECT DISTINCT segment FROM envelopes WHERE chain = ?1 ORDER BY segment",
+    )?;
+    statement.query_map([row], |row| row.get(0))?.collect()
+}
+
 /// The chains of one document, in the order in which they began here.
 pub(crate) fn load_of(db: &Connection, doc: DocId) -> rusqlite::Result<Vec<(ChainId, Chain)>> {
     let sql = format!("SELECT {COLUMNS} FROM chains WHERE doc = ?1 ORDER BY id");

@@ -13,7 +13,9 @@ pub(crate) const FILE: &str = "store.db";
 /// `BAIL`: a file with another id is not a store of ours.
 const APPLICATION_ID: i32 = 0x4241_494c;
 /// Version of the tables.
-const USER_VERSION: i32 = 1;
+const USER_VERSION: i32 = 2;
+/// The oldest version that is brought up to it.
+const OLDEST_VERSION: i32 = 1;
 /// Pages of write-ahead log after which the writer itself checkpoints. That
 /// stalls it, so a [`crate::Checkpointer`] should have run long before; this
 /// only keeps the log from growing without end where none does.
@@ -30,6 +32,10 @@ CREATE TABLE chains(
 CREATE TABLE envelopes(
   chain INTEGER NOT NULL, seq INTEGER NOT NULL, segment INTEGER NOT NULL, hash BLOB NOT NULL,
   received INTEGER NOT NULL, bytes BLOB NOT NULL, UNIQUE(chain, seq));
+CREATE TABLE spans(
+  chain INTEGER NOT NULL, segment INTEGER NOT NULL, first_no INTEGER NOT NULL,
+  last_no INTEGER NOT NULL, from_ts INTEGER NOT NULL, to_ts INTEGER NOT NULL,
+  PRIMARY KEY(chain, segment)) WITHOUT ROWID;
 CREATE TABLE journal(
   doc BLOB NOT NULL, no INTEGER NOT NULL, segment INTEGER NOT NULL, key_id BLOB NOT NULL,
   row BLOB NOT NULL, PRIMARY KEY(doc, no)) WITHOUT ROWID;
@@ -44,6 +50,16 @@ CREATE TABLE wraps(
 CREATE TABLE quarantine(
   id INTEGER PRIMARY KEY, at INTEGER NOT NULL, reason TEXT NOT NULL, hash BLOB NOT NULL UNIQUE,
   bytes BLOB NOT NULL);
+";
+
+/// What version 2 has and version 1 had not. Its rows are counted when the store
+/// opens, which takes its keys.
+const FROM_1: &str = "
+CREATE TABLE spans(
+  chain INTEGER NOT NULL, segment INTEGER NOT NULL, first_no INTEGER NOT NULL,
+  last_no INTEGER NOT NULL, from_ts INTEGER NOT NULL, to_ts INTEGER NOT NULL,
+  PRIMARY KEY(chain, segment)) WITHOUT ROWID;
+INSERT INTO meta(key, value) VALUES ('uncounted', x'01');
 ";
 
 /// The database refused.
@@ -163,9 +179,14 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection, OpenDbError> {
         path: path.clone(),
         why: error.to_string(),
     };
-    let db = open(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let (mut db, version) = connect(&path)?;
     db.pragma_update(None, "journal_mode", "WAL")
         .map_err(damaged)?;
+    if (OLDEST_VERSION..USER_VERSION).contains(&version) {
+        bring_up(&mut db).map_err(damaged)?;
+    } else {
+        check(&path, version)?;
+    }
     db.pragma_update(None, "synchronous", "NORMAL")
         .map_err(damaged)?;
     db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_BACKSTOP_PAGES)
@@ -179,7 +200,7 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection, OpenDbError> {
     // Read-write, because a reader of a write-ahead log takes part in its
     // shared memory; `query_only` keeps it from writing.
     let path = dir.join(FILE);
-    let db = open(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let db = open(&path)?;
     let damaged = |error: rusqlite::Error| OpenDbError::Damaged {
         path,
         why: error.to_string(),
@@ -191,10 +212,25 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection, OpenDbError> {
 
 /// Opens the database for checkpoints only.
 pub(crate) fn open_checkpointer(dir: &Path) -> Result<Connection, OpenDbError> {
-    open(&dir.join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE)
+    open(&dir.join(FILE))
 }
 
-fn open(path: &Path, flags: OpenFlags) -> Result<Connection, OpenDbError> {
+/// Brings the tables of an older version up to this one's, all of it or nothing.
+fn bring_up(db: &mut Connection) -> rusqlite::Result<()> {
+    let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    tx.execute_batch(FROM_1)?;
+    tx.pragma_update(None, "user_version", USER_VERSION)?;
+    tx.commit()
+}
+
+fn open(path: &Path) -> Result<Connection, OpenDbError> {
+    let (db, version) = connect(path)?;
+    check(path, version)?;
+    Ok(db)
+}
+
+/// A connection, and the version of the tables.
+fn connect(path: &Path) -> Result<(Connection, i32), OpenDbError> {
     match path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Err(OpenDbError::Missing(path.to_owned())),
@@ -209,7 +245,7 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, OpenDbError> {
         path: path.to_owned(),
         why: error.to_string(),
     };
-    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).map_err(damaged)?;
     db.busy_timeout(std::time::Duration::from_secs(5))
         .map_err(damaged)?;
@@ -222,18 +258,18 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, OpenDbError> {
             why,
         });
     }
-    match read("user_version").map_err(damaged)? {
-        USER_VERSION => Ok(db),
-        version if version > USER_VERSION => Err(OpenDbError::Newer {
-            path: path.to_owned(),
-            version,
-        }),
+    let version = read("user_version").map_err(damaged)?;
+    Ok((db, version))
+}
+
+fn check(path: &Path, version: i32) -> Result<(), OpenDbError> {
+    let path = path.to_owned();
+    match version {
+        USER_VERSION => Ok(()),
+        version if version > USER_VERSION => Err(OpenDbError::Newer { path, version }),
         version => {
             let why = format!("tables of version {version}");
-            Err(OpenDbError::Damaged {
-                path: path.to_owned(),
-                why,
-            })
+            Err(OpenDbError::Damaged { path, why })
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::chains::{self, Chain, Stored};
 use crate::db::DbError;
 use crate::error::{Fork, IngestError, QuarantineReason};
 use crate::keys::{KeyRecord, store_epoch, store_wraps};
+use crate::spans::{self, Span};
 use crate::store::{Store, account_node};
 
 use opening::{Opener, Opening};
@@ -251,7 +252,7 @@ impl Store {
             return Err(IngestError::Misfit("account has too many records"));
         }
         chain.opened = fields.seq;
-        self.keep(chain, verified, bytes, now, |_| Ok(()))?;
+        self.keep(chain, verified, bytes, now, |_, _| Ok(()))?;
         let before = self.members().clone();
         self.count_record(account_node(&fields.chain, verified, record));
         let members_changed = before != *self.members();
@@ -279,7 +280,7 @@ impl Store {
         chain.opened = fields.seq;
         let device = self.device;
         let mut arrived = false;
-        self.keep(chain, verified, bytes, now, |db| {
+        self.keep(chain, verified, bytes, now, |db, _| {
             arrived = !store_wraps(db, &record, &fields.chain.writer, &device)?.is_empty();
             match &record.epoch {
                 // An epoch of an earlier life of this store.
@@ -318,10 +319,15 @@ impl Store {
         } else {
             Opening::Waiting
         };
-        let (hash, reason) = (verified.hash, opening.reason());
-        let kept = self.keep(chain, verified, bytes, now, |db| match &reason {
-            Some(reason) => chains::quarantine(db, &hash, &[], &reason.to_string(), now),
-            None => Ok(()),
+        let (hash, reason, span) = (verified.hash, opening.reason(), opening.span());
+        let kept = self.keep(chain, verified, bytes, now, |db, row| {
+            if let Some(span) = &span {
+                spans::add(db, row, fields.segment, span)?;
+            }
+            match &reason {
+                Some(reason) => chains::quarantine(db, &hash, &[], &reason.to_string(), now),
+                None => Ok(()),
+            }
         });
         if let Err(error) = kept {
             self.cache.forget(&id);
@@ -353,7 +359,7 @@ impl Store {
         verified: &Verified<'_>,
         bytes: &[u8],
         now: Timestamp,
-        also: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+        also: impl FnOnce(&Connection, i64) -> rusqlite::Result<()>,
     ) -> Result<(), DbError> {
         let fields = &verified.header.fields;
         let chain = Chain {
@@ -376,7 +382,7 @@ impl Store {
             bytes,
         };
         chains::put_envelope(&tx, chain.row, &stored)?;
-        also(&tx)?;
+        also(&tx, chain.row.ok_or(rusqlite::Error::InvalidQuery)?)?;
         tx.commit()?;
         self.chains.insert(fields.chain, chain);
         Ok(())
@@ -419,7 +425,7 @@ impl Store {
     ) -> Result<Vec<Entry>, DbError> {
         let before = chain.opened;
         let mut all = Vec::new();
-        let mut aside = Vec::new();
+        let mut new = OpenedNew::default();
         while let (true, Some(row)) = (chain.opened < chain.seq && *budget > 0, chain.row) {
             let Some(bytes) = chains::envelope(&self.db, row, chain.opened + 1)? else {
                 break;
@@ -439,13 +445,18 @@ impl Store {
             .open(id, chain, &verified)?
             {
                 Opening::Waiting => break,
-                Opening::Entries(entries) => all.extend(entries),
-                Opening::Aside(reason) => aside.push((verified.hash, reason)),
+                Opening::Entries(entries) => {
+                    let span = Span::of_entries(&entries);
+                    let segment = verified.header.fields.segment;
+                    new.spans.extend(span.map(|span| (segment, span)));
+                    all.extend(entries);
+                }
+                Opening::Aside(reason) => new.aside.push((verified.hash, reason)),
             }
             *budget -= 1;
         }
         if chain.opened > before {
-            let stored = self.store_opened(id, chain, &aside, now);
+            let stored = self.store_opened(id, chain, &new, now);
             if stored.is_err() {
                 self.cache.forget(id);
             }
@@ -458,7 +469,7 @@ impl Store {
         &mut self,
         id: &ChainId,
         chain: &Chain,
-        aside: &[(Hash, QuarantineReason)],
+        new: &OpenedNew,
         now: Timestamp,
     ) -> Result<(), DbError> {
         self.set_durable(false)?;
@@ -466,8 +477,16 @@ impl Store {
         let tx = self
             .db
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        chains::put(&tx, id, chain)?;
-        for (hash, reason) in aside {
+        let row = chains::put(&tx, id, chain)?.row;
+        for (segment, span) in &new.spans {
+            spans::add(
+                &tx,
+                row.ok_or(rusqlite::Error::InvalidQuery)?,
+                *segment,
+                span,
+            )?;
+        }
+        for (hash, reason) in &new.aside {
             chains::quarantine(&tx, hash, &[], &reason.to_string(), now)?;
         }
         tx.commit()?;
@@ -490,6 +509,13 @@ impl Store {
             doc.next_no = doc.next_no.max(last.no.saturating_add(1));
         }
     }
+}
+
+/// What came of opening envelopes that had waited.
+#[derive(Debug, Default)]
+struct OpenedNew {
+    spans: Vec<(u32, Span)>,
+    aside: Vec<(Hash, QuarantineReason)>,
 }
 
 impl Ingested {

@@ -19,6 +19,7 @@ mod reader;
 mod schema;
 mod sealing;
 mod segment;
+mod spans;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -36,7 +37,7 @@ pub use keyfile::{
     KeyFileError, keep_recovery_seed, load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};
-pub use reader::{Checkpointer, DocInfo, Reader, Reading};
+pub use reader::{Checkpointer, DocInfo, Pages, Reader, Reading};
 pub use schema::{MAX_ENTRY, PackError, UnpackError, pack, unpack};
 pub use segment::{SegmentFault, fuzz_body};
 pub use store::{Store, Urgency};

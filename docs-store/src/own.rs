@@ -11,6 +11,7 @@ use crate::chains::doc_column;
 use crate::db::{int, uint};
 use crate::keys::KeyRecord;
 use crate::segment::{BATCH_BYTES, BATCH_ENTRIES, Segment};
+use crate::spans::Span;
 
 /// How long a batch waits after its last entry, in milliseconds.
 const QUIET_MS: u64 = 1_000;
@@ -128,8 +129,8 @@ pub(crate) struct Built {
 /// What a built envelope carries, and so what is stored beside it.
 #[derive(Debug)]
 pub(crate) enum Carries {
-    /// Entries of these numbers; their journal rows go.
-    Entries { first: u64, last: u64 },
+    /// Entries of this span; their journal rows go.
+    Entries(Span),
     /// A key record, and the devices that then have every key in the window.
     Keys {
         record: KeyRecord,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bailey_envelope::{ChainId, DeviceKeys, DocId, Verified, VerifyError, open_row};
-use bailey_model::{AccountId, DeviceId, Entry, Event};
+use bailey_model::{AccountId, DeviceId, Entry, Event, Timestamp};
 use rusqlite::Connection;
 
 use crate::chains::{self, Chain};
@@ -15,6 +15,7 @@ use crate::journal;
 use crate::keys::KeyRing;
 use crate::schema::unpack;
 use crate::segment::Segment;
+use crate::spans::{self, Place};
 use crate::store::stored_account;
 
 /// A document and who writes it.
@@ -133,7 +134,7 @@ impl Reader {
         }
         if writer.is_none_or(|writer| writer == *device) {
             let entries = by_writer.entry(*device).or_default();
-            read_journal(&tx, ring, account, *device, doc, entries)?;
+            read_journal(&tx, ring, account, *device, (doc, 0), entries)?;
         }
         for entries in by_writer.values_mut() {
             entries.sort_by_key(|entry| entry.no);
@@ -157,6 +158,196 @@ impl Reader {
             .filter_map(named)
             .collect())
     }
+}
+
+/// Where a reading of one writer's entries of a document is, segment by segment.
+/// It holds nothing of the database between two pages, so that whoever takes its
+/// time with one keeps nobody from writing.
+#[derive(Debug, Clone)]
+pub struct Pages {
+    doc: DocId,
+    writer: DeviceId,
+    since: Timestamp,
+    /// The segment read last, and the last number that was read of it.
+    at: Option<(Place, u64)>,
+    /// Once every segment was read: the last number of all.
+    upto: Option<u64>,
+}
+
+impl Pages {
+    /// Of a document's entries by one writer: the segments that hold one as young
+    /// as `since`, and what is not in a segment yet.
+    #[must_use]
+    pub fn new(doc: DocId, writer: DeviceId, since: Timestamp) -> Self {
+        Self {
+            doc,
+            writer,
+            since,
+            at: None,
+            upto: None,
+        }
+    }
+}
+
+impl Reader {
+    /// The entries of the next segment, at most
+    /// [`SEGMENT_ENTRIES`](crate::segment) and one at least; older ones than
+    /// asked for may be among them. What is written meanwhile comes at the end.
+    /// `None` where there is no more now; a later call may find more.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn next_page(&mut self, pages: &mut Pages) -> Result<Option<Vec<Entry>>, ReadError> {
+        let Self { db, ring, device } = self;
+        let tx = db.unchecked_transaction()?;
+        let Some(account) = stored_account(&tx)? else {
+            return Ok(None);
+        };
+        let mut turner = Turner {
+            db: &tx,
+            ring,
+            account,
+            device: *device,
+        };
+        while pages.upto.is_none() {
+            if let Some(entries) = turner.segment(pages)? {
+                return Ok(Some(entries));
+            }
+        }
+        turner.tail(pages)
+    }
+
+    /// One entry of a document by its number.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn entry(
+        &mut self,
+        doc: DocId,
+        writer: DeviceId,
+        no: u64,
+    ) -> Result<Option<Entry>, ReadError> {
+        let mut pages = Pages::new(doc, writer, Timestamp(0));
+        pages.upto = Some(no.saturating_sub(1));
+        let page = self.next_page(&mut pages)?;
+        let entry = page.into_iter().flatten().find(|entry| entry.no == no);
+        Ok(entry)
+    }
+}
+
+/// Turns pages within one read transaction.
+struct Turner<'a> {
+    db: &'a Connection,
+    ring: &'a mut KeyRing,
+    account: AccountId,
+    device: DeviceId,
+}
+
+impl Turner<'_> {
+    /// What came to the segment read last, else the next one in its place; `None`
+    /// where that holds nothing, or all are read.
+    fn segment(&mut self, pages: &mut Pages) -> Result<Option<Vec<Entry>>, ReadError> {
+        let (place, from) = match pages.at {
+            Some((place, read)) if spans::last_no(self.db, place.1, place.2)? > read => {
+                (place, read)
+            }
+            at => {
+                let after = at.map(|(place, _)| place);
+                let next = spans::next(self.db, pages.doc, pages.writer, after, pages.since, 0)?;
+                let Some((place, _)) = next else {
+                    pages.upto = Some(spans::max_no(self.db, pages.doc, pages.writer)?);
+                    return Ok(None);
+                };
+                (place, 0)
+            }
+        };
+        let counted = spans::last_no(self.db, place.1, place.2)?;
+        let mut entries = self.read(place)?;
+        entries.retain(|entry| entry.no > from);
+        pages.at = Some((place, counted));
+        Ok(Some(entries).filter(|entries| !entries.is_empty()))
+    }
+
+    /// What was written after all that is read.
+    fn tail(&mut self, pages: &mut Pages) -> Result<Option<Vec<Entry>>, ReadError> {
+        let (doc, writer) = (pages.doc, pages.writer);
+        while let Some(read) = pages.upto {
+            let from = read.saturating_add(1);
+            let Some((place, counted)) =
+                spans::next(self.db, doc, writer, None, Timestamp(0), from)?
+            else {
+                break;
+            };
+            pages.upto = Some(counted);
+            let mut entries = self.read(place)?;
+            entries.retain(|entry| entry.no > read);
+            if !entries.is_empty() {
+                return Ok(Some(entries));
+            }
+        }
+        if writer != self.device {
+            return Ok(None);
+        }
+        let mut entries = Vec::new();
+        let from = pages.upto.unwrap_or(0).saturating_add(1);
+        read_journal(
+            self.db,
+            self.ring,
+            self.account,
+            writer,
+            (doc, from),
+            &mut entries,
+        )?;
+        pages.upto = entries.last().map(|entry| entry.no).or(pages.upto);
+        Ok(Some(entries).filter(|entries| !entries.is_empty()))
+    }
+
+    fn read(&mut self, (_, row, segment): Place) -> Result<Vec<Entry>, ReadError> {
+        let Some((id, chain)) = chains::load_row(self.db, row)? else {
+            return Ok(Vec::new());
+        };
+        Ok(read_segment(
+            self.db,
+            self.ring,
+            self.account,
+            &id,
+            &chain,
+            segment,
+        )?)
+    }
+}
+
+/// Reads one segment, as far as it was opened, up to the first envelope that does
+/// not hold or whose key is not here.
+pub(crate) fn read_segment(
+    db: &Connection,
+    ring: &mut KeyRing,
+    account: AccountId,
+    id: &ChainId,
+    chain: &Chain,
+    segment: u32,
+) -> rusqlite::Result<Vec<Entry>> {
+    let mut read: Vec<Entry> = Vec::new();
+    let Some(row) = chain.row else {
+        return Ok(read);
+    };
+    let mut content = Segment::new(id);
+    for bytes in chains::segment(db, row, segment, chain.opened)? {
+        let Ok(verified) = Verified::from_stored(&bytes) else {
+            break;
+        };
+        let Some(key) = ring.find(db, account, id.writer, verified.header.key_id)? else {
+            break;
+        };
+        let key = key.segment_key(id.doc, segment);
+        let last_no = read.last().map_or(0, |entry| entry.no);
+        let next = apply(content, &verified, &key, id)
+            .and_then(|(next, entries)| check_numbers(last_no, &entries).map(|()| (next, entries)));
+        let Ok((next, entries)) = next else { break };
+        content = next;
+        read.extend(entries);
+    }
+    Ok(read)
 }
 
 /// Reads one chain's entries.
@@ -230,10 +421,11 @@ fn read_journal(
     ring: &mut KeyRing,
     account: AccountId,
     device: DeviceId,
-    doc: DocId,
+    (doc, from_no): (DocId, u64),
     out: &mut Vec<Entry>,
 ) -> Result<(), ReadError> {
-    for row in journal::load(db, Some(doc))? {
+    let rows = journal::load(db, Some(doc))?.into_iter();
+    for row in rows.filter(|row| row.no >= from_no) {
         let damaged = || ReadError::Journal { doc, no: row.no };
         let key = ring
             .find(db, account, device, row.key_id)?

@@ -10,6 +10,7 @@ use crate::error::{BuildError, SealingError};
 use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, in_window, own_epochs, wrap_to_all};
 use crate::own::{Built, Carries, OwnDoc, Unsealed};
 use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment};
+use crate::spans::Span;
 use crate::store::Store;
 
 /// How long an urgent entry waits for others to go with it, in milliseconds.
@@ -111,16 +112,13 @@ impl Store {
                 Some(own) => own.take_batch(),
                 None => Vec::new(),
             };
-            let (Some(first), Some(last)) = (batch.first(), batch.last()) else {
+            let entries = batch.iter().map(|entry| (entry.no, entry.ts));
+            let Some(span) = Span::of(entries) else {
                 return Ok(());
             };
-            let carries = Carries::Entries {
-                first: first.no,
-                last: last.no,
-            };
-            match self.build_batch(doc, &batch, carries, now) {
+            match self.build_batch(doc, &batch, Carries::Entries(span), now) {
                 Ok(built) => {
-                    let last = last.no;
+                    let last = span.last_no;
                     self.unsealed = self.unsealed.saturating_sub(batch.len());
                     self.unsaved.push(built);
                     if let Some(own) = self.docs.get_mut(&doc)

@@ -17,7 +17,9 @@ use crate::journal::{self, JournalRow};
 use crate::keys::{self, KeyRing};
 use crate::lock::{Lock, LockError};
 use crate::own::{self, Built, Carries, OwnDoc, Unsealed};
+use crate::reader;
 use crate::schema;
+use crate::spans;
 
 mod account;
 mod join;
@@ -154,6 +156,7 @@ impl Store {
             syncs: false,
             _lock: lock,
         };
+        store.count_old_segments()?;
         store.load_own_docs()?;
         store.recover_journal(now)?;
         Ok(store)
@@ -445,6 +448,27 @@ impl Store {
             || self.pending.iter().any(|pending| pending.row.doc == doc)
     }
 
+    /// Counts the segments that a version without [`spans`] stored.
+    fn count_old_segments(&mut self) -> Result<(), OpenError> {
+        let (true, Some(account)) = (meta::has_uncounted(&self.db)?, self.account()) else {
+            return Ok(());
+        };
+        let tx = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for (id, chain) in self.chains.iter().filter(|(id, _)| !id.doc.is_plain()) {
+            let Some(row) = chain.row else { continue };
+            for segment in chains::segments(&tx, row)? {
+                let read = reader::read_segment(&tx, &mut self.ring, account, id, chain, segment)?;
+                if let Some(span) = spans::Span::of_entries(&read) {
+                    spans::add(&tx, row, segment, &span)?;
+                }
+            }
+        }
+        meta::all_counted(&tx)?;
+        Ok(tx.commit()?)
+    }
+
     /// Opens what a crash left in the journal, and seals it.
     fn recover_journal(&mut self, now: Timestamp) -> Result<(), OpenError> {
         let rows = journal::load(&self.db, None)?;
@@ -466,9 +490,10 @@ impl Store {
             let packed = packed.map_err(|_| damaged())?.to_vec();
             let own = self.docs.entry(row.doc).or_insert_with(OwnDoc::new);
             own.next_no = own.next_no.max(row.no + 1);
+            let ts = schema::unpack(&packed).map_err(|_| damaged())?.ts;
             own.push(Unsealed {
                 no: row.no,
-                ts: now,
+                ts,
                 packed,
             });
         }
@@ -498,9 +523,9 @@ fn write_built(
         ..*known
     };
     let mut next_no = 1;
-    if let Carries::Entries { last, .. } = built.carries {
-        chain.last_no = last;
-        next_no = last + 1;
+    if let Carries::Entries(span) = &built.carries {
+        chain.last_no = span.last_no;
+        next_no = span.last_no + 1;
     }
     let chain = chains::put(db, id, &chain)?;
     let stored = Stored {
@@ -513,7 +538,12 @@ fn write_built(
     chains::put_envelope(db, chain.row, &stored)?;
     own::put(db, built.doc, &id.incarnation, next_no)?;
     match &built.carries {
-        Carries::Entries { first, last } => journal::delete(db, built.doc, *first, *last)?,
+        Carries::Entries(span) => {
+            if let Some(row) = chain.row {
+                spans::add(db, row, built.segment, span)?;
+            }
+            journal::delete(db, built.doc, span.first_no, span.last_no)?;
+        }
         Carries::Record {
             begins: Some(account),
         } => put_account(db, account)?,

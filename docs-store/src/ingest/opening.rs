@@ -12,6 +12,7 @@ use crate::error::QuarantineReason;
 use crate::keys::KeyRing;
 use crate::schema::unpack;
 use crate::segment::Segment;
+use crate::spans::Span;
 
 /// Most segments of others kept in memory.
 const MAX_CACHED: usize = 64;
@@ -186,6 +187,14 @@ pub(crate) fn check_numbers(last_no: u64, entries: &[Entry]) -> Result<(), Quara
 }
 
 impl Opening {
+    /// What its entries span, if it gave any.
+    pub(super) fn span(&self) -> Option<Span> {
+        match self {
+            Self::Entries(entries) => Span::of_entries(entries),
+            Self::Waiting | Self::Aside(_) => None,
+        }
+    }
+
     /// Why it was set aside, if it was.
     pub(super) fn reason(&self) -> Option<QuarantineReason> {
         match self {

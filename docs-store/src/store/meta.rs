@@ -37,6 +37,18 @@ pub(super) fn load_handed(db: &Connection) -> rusqlite::Result<BTreeSet<DeviceId
         .collect()
 }
 
+/// Whether segments of an older version are not counted yet.
+pub(super) fn has_uncounted(db: &Connection) -> rusqlite::Result<bool> {
+    db.query_row("SELECT 1 FROM meta WHERE key = 'uncounted'", [], |_| Ok(()))
+        .optional()
+        .map(|found| found.is_some())
+}
+
+pub(super) fn all_counted(db: &Connection) -> rusqlite::Result<()> {
+    db.execute("DELETE FROM meta WHERE key = 'uncounted'", [])?;
+    Ok(())
+}
+
 /// The account that a database belongs to.
 pub(crate) fn stored_account(db: &Connection) -> rusqlite::Result<Option<AccountId>> {
     db.query_row("SELECT value FROM meta WHERE key = 'account'", [], |row| {

@@ -5,3 +5,4 @@ mod common;
 mod devices;
 mod joining;
 mod journal;
+mod pages;
