@@ -52,8 +52,8 @@ pub enum Ask {
     Flows {
         /// Name or id of the box, perhaps `@DEVICE`.
         target: String,
-        /// Only entries from this time on, in milliseconds since 1970.
-        since_ms: Option<u64>,
+        /// Which of them.
+        filter: FlowFilter,
         /// Go on with new entries as they are written.
         follow: bool,
     },
@@ -97,6 +97,46 @@ pub enum Ask {
     DeviceList,
     /// The person's answer to [`Tell::Words`].
     Answer(bool),
+}
+
+/// Which rows of a box are wanted; what is not said matches all.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct FlowFilter {
+    /// From this time on, in milliseconds since 1970.
+    pub since_ms: Option<u64>,
+    /// Before this time.
+    pub until_ms: Option<u64>,
+    /// A name, or `*.` and a name for every one below it.
+    pub host: Option<String>,
+    /// `allow` or `refuse`.
+    pub verdict: Option<String>,
+    /// A class of addresses, as rows have it.
+    pub class: Option<String>,
+    /// The dialled port.
+    pub port: Option<u16>,
+}
+
+impl FlowFilter {
+    /// Whether a row is wanted. What is said of a flow is not had by a row that is
+    /// of none.
+    #[must_use]
+    pub fn matches(&self, row: &FlowRow) -> bool {
+        let below = |name: &str, wanted: &str| match wanted.strip_prefix("*.") {
+            Some(ancestor) => {
+                let rest = name.strip_suffix(ancestor);
+                rest.is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+            None => name == wanted,
+        };
+        let named = |wanted: &String| {
+            let names = [row.dst_host.as_deref(), row.tls_sni.as_deref()];
+            names.into_iter().flatten().any(|name| below(name, wanted))
+        };
+        self.host.as_ref().is_none_or(named)
+            && (self.verdict.is_none() || self.verdict == row.verdict)
+            && (self.class.is_none() || self.class == row.dst_class)
+            && (self.port.is_none() || self.port == row.dst_port)
+    }
 }
 
 /// How a reach is changed.

@@ -13,6 +13,7 @@ mod grant;
 mod log;
 pub mod paths;
 mod png;
+pub mod row_fold;
 pub mod rows;
 pub mod show;
 mod unseen;

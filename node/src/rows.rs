@@ -6,8 +6,7 @@ use std::net::IpAddr;
 
 use bailey_model::{
     AddrClass, AxisReport, BoundaryReport, BoxEnd, DeviceId, Direction, EndReason, Entry, Event,
-    Fact, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Incarnation,
-    Proto, Sni, Timestamp,
+    Fact, FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Proto, Sni, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -408,7 +407,7 @@ impl FlowRow {
     }
 
     /// Writes into a flow's row what it said of its own name.
-    fn said(&mut self, named: &FlowNamed) {
+    pub(crate) fn said(&mut self, named: &FlowNamed) {
         self.flow = Some(named.flow.0);
         let (word, host) = match &named.sni {
             Sni::Host(host) => ("named", Some(host.to_string())),
@@ -525,58 +524,4 @@ pub fn end_text(end: &BoxEnd) -> String {
 #[must_use]
 pub fn short(device: &DeviceId) -> String {
     device.to_string().chars().take(8).collect()
-}
-
-/// Folds entries to rows: a flow and its end are one row, in order of the
-/// flow's start. Holds the open flows of one incarnation at most.
-#[derive(Debug, Default)]
-pub struct Fold {
-    rows: Vec<FlowRow>,
-    open: std::collections::BTreeMap<(Option<Incarnation>, FlowId), usize>,
-    incarnation: Option<Incarnation>,
-}
-
-impl Fold {
-    /// Takes the next entry.
-    pub fn push(&mut self, box_name: &str, entry: &Entry) {
-        match &entry.event {
-            Event::BoxStarted(started) => self.incarnation = Some(started.incarnation),
-            Event::FlowOpened(opened) => {
-                self.open
-                    .insert((self.incarnation, opened.flow), self.rows.len());
-            }
-            Event::FlowNamed(named) => {
-                let at = self.open.get(&(self.incarnation, named.flow));
-                if let Some(row) = at.and_then(|at| self.rows.get_mut(*at)) {
-                    row.said(named);
-                    return;
-                }
-            }
-            Event::FlowEnded(ended) => {
-                let at = self.open.remove(&(self.incarnation, ended.flow));
-                if let Some(row) = at.and_then(|at| self.rows.get_mut(at)) {
-                    row.ended(ended);
-                    return;
-                }
-            }
-            Event::FlowRefused(_)
-            | Event::NameAsked(_)
-            | Event::ReachChanged(_)
-            | Event::BoxEnded(_)
-            | Event::Gap(_)
-            | Event::DeviceNamed(_)
-            | Event::Report(_)
-            | Event::Notice(_)
-            | Event::Request(_)
-            | Event::Receipt(_)
-            | Event::Newer(_) => {}
-        }
-        self.rows.extend(FlowRow::of(box_name, entry));
-    }
-
-    /// The rows.
-    #[must_use]
-    pub fn finish(self) -> Vec<FlowRow> {
-        self.rows
-    }
 }

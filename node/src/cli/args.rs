@@ -177,6 +177,21 @@ pub(crate) struct FlowsArgs {
     /// Only what is younger: 30s, 10m, 2h, 7d.
     #[arg(long, value_name = "AGE")]
     pub(crate) since: Option<String>,
+    /// Only what is older.
+    #[arg(long, value_name = "AGE", conflicts_with = "follow")]
+    pub(crate) until: Option<String>,
+    /// Only this host, or `*.HOST`.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) host: Option<String>,
+    /// Only what was allowed, or refused.
+    #[arg(long, value_name = "VERDICT", value_parser = ["allow", "refuse"])]
+    pub(crate) verdict: Option<String>,
+    /// Only addresses of a class: internet, local, loopback, metadata, …
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) class: Option<String>,
+    /// Only this dialled port.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::args::{FlowsArgs, JsonArgs, NoticesArgs};
 use super::out;
-use crate::api::{Ask, Failure, Tell};
+use crate::api::{Ask, Failure, FlowFilter, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
 use crate::rows::{BoxRow, FlowRow, NoticeRow};
@@ -21,10 +21,21 @@ pub(super) fn ps(args: &JsonArgs) -> Result<u8, Failure> {
 
 /// Lists a box's flows.
 pub(super) fn flows(args: &FlowsArgs) -> Result<u8, Failure> {
-    let since_ms = args.since.as_deref().map(since).transpose()?;
+    let ago = |word: &str, age: &Option<String>| {
+        let age = age.as_deref();
+        age.map(|age| since(word, age)).transpose()
+    };
+    let host = args.host.as_deref().map(str::to_ascii_lowercase);
     let ask = Ask::Flows {
         target: args.target.clone(),
-        since_ms,
+        filter: FlowFilter {
+            since_ms: ago("--since", &args.since)?,
+            until_ms: ago("--until", &args.until)?,
+            host: host.map(|host| host.trim_end_matches('.').to_owned()),
+            verdict: args.verdict.clone(),
+            class: args.class.clone(),
+            port: args.port,
+        },
         follow: args.follow,
     };
     each(&ask, |tell| match tell {
@@ -79,10 +90,10 @@ pub(super) fn each_of(
 }
 
 /// `30s`, `10m`, `2h`, `7d` before now, as milliseconds since 1970.
-fn since(age: &str) -> Result<u64, Failure> {
+fn since(word: &str, age: &str) -> Result<u64, Failure> {
     let fault = || {
         Failure::usage(format!(
-            "--since {}: want 30s, 10m, 2h or 7d",
+            "{word} {}: want 30s, 10m, 2h or 7d",
             show::text(age)
         ))
     };
@@ -219,7 +230,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::rows::Fold;
+    use crate::row_fold::{Fold, Late};
 
     /// The one row of a flow to this looked up name that said this of itself.
     fn row(looked_up: Option<&str>, sni: Sni) -> FlowRow {
@@ -238,12 +249,11 @@ mod tests {
             granted: Granted("internet".to_owned()),
         };
         let said = FlowNamed { flow, sni };
-        let mut fold = Fold::default();
-        for event in [Event::FlowOpened(opened), Event::FlowNamed(said)] {
+        let entries = [Event::FlowOpened(opened), Event::FlowNamed(said)].map(|event| {
             let (no, ts) = (1, Timestamp(1));
-            fold.push("yard", &Entry { no, ts, event });
-        }
-        let mut rows = fold.finish();
+            Entry { no, ts, event }
+        });
+        let mut rows = Fold::new(Late::default(), Timestamp(0)).page("yard", &entries);
         assert_eq!(rows.len(), 1, "{rows:?}");
         rows.remove(0)
     }

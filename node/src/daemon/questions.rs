@@ -18,7 +18,7 @@ use super::reading::{Desk, Raised};
 use super::run_state::{Phase, Waiting};
 use super::store::{StoreAsk, Tag};
 use super::{Node, clock};
-use crate::api::{Ask, Failure, RunAsk, Tell};
+use crate::api::{Ask, Failure, FlowFilter, RunAsk, Tell};
 use crate::rows::FlowRow;
 
 /// Entries that a follower may be behind while its history is read.
@@ -43,6 +43,7 @@ struct Follower {
     writer: DeviceId,
     doc: DocId,
     name: String,
+    filter: FlowFilter,
     /// While its history is read: what came meanwhile.
     pending: Option<Vec<Entry>>,
 }
@@ -74,9 +75,9 @@ impl Node {
             }
             Ask::Flows {
                 target,
-                since_ms,
+                filter,
                 follow,
-            } => self.on_flows(conn, &target, since_ms, follow),
+            } => self.on_flows(conn, &target, filter, follow),
             Ask::Change { target, way, terms } => self.on_change(conn, &target, way, &terms),
             Ask::Why { target, what } => self.on_why(conn, &target, &what),
             Ask::Stop { target } => self.on_stop(conn, &target),
@@ -250,7 +251,7 @@ impl Node {
         &mut self,
         conn: ConnId,
         target: &str,
-        since_ms: Option<u64>,
+        filter: FlowFilter,
         follow: bool,
     ) -> Result<(), Failure> {
         let state = self.fold.resolve(target, self.this)?;
@@ -262,11 +263,12 @@ impl Node {
                 writer: state.writer,
                 doc: DocId::Box(state.id),
                 name: state.name.clone(),
+                filter: filter.clone(),
                 pending: Some(Vec::new()),
             };
             self.followers.flows.insert(conn, follower);
         }
-        tokio::spawn(desk.flows(state, Timestamp(since_ms.unwrap_or(0)), follow));
+        tokio::spawn(desk.flows(state, filter, follow));
         Ok(())
     }
 
@@ -288,7 +290,7 @@ impl Node {
         else {
             return;
         };
-        let name = follower.name.clone();
+        let (name, filter) = (follower.name.clone(), follower.filter.clone());
         let pending = follower.pending.take().unwrap_or_default();
         let Some(last) = pending.last().map(|entry| entry.no) else {
             return;
@@ -297,6 +299,7 @@ impl Node {
         let fresh = pending.into_iter().filter(move |entry| entry.no > upto);
         let rows: Vec<FlowRow> = fresh
             .filter_map(|entry| FlowRow::of(&name, &entry))
+            .filter(|row| filter.matches(row))
             .collect();
         tokio::spawn(desk.rows(rows, last.max(upto)));
     }
@@ -317,7 +320,11 @@ impl Node {
             match &mut follower.pending {
                 Some(pending) if pending.len() < MAX_PENDING => pending.push(entry.clone()),
                 Some(_) => slow.push(*conn),
-                None => rows.extend(FlowRow::of(&follower.name, entry).map(|row| (*conn, row))),
+                None => {
+                    let row = FlowRow::of(&follower.name, entry);
+                    let row = row.filter(|row| follower.filter.matches(row));
+                    rows.extend(row.map(|row| (*conn, row)));
+                }
             }
         }
         for (conn, row) in rows {

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bailey_docs_store::{DeviceKeys, DocId};
+use bailey_docs_store::{DeviceKeys, DocId, Pages, Reader};
 use bailey_model::{DeviceId, Entry, Notice, Timestamp};
 use tokio::sync::mpsc;
 
 use super::event::{Answer, ConnId, NodeEvent};
 use super::fold::BoxState;
 use super::store;
-use crate::api::{Failure, Tell};
+use crate::api::{Failure, FlowFilter, Tell};
 use crate::paths::Paths;
-use crate::rows::{self, FlowRow, Fold as RowFold, NoticeRow};
+use crate::row_fold::{Fold as RowFold, Late};
+use crate::rows::{self, FlowRow, NoticeRow};
 use crate::unseen;
 
 /// How long a notice waits for the entries that raised it to arrive.
@@ -46,44 +47,73 @@ impl Desk {
         self.answers.send((tell, Vec::new())).await.is_ok()
     }
 
-    pub(super) async fn entries(
-        &self,
-        doc: DocId,
-        writer: DeviceId,
-    ) -> Result<Vec<Entry>, Failure> {
-        let (paths, keys) = (self.paths.clone(), Arc::clone(&self.keys));
-        let read = tokio::task::spawn_blocking(move || store::entries(&paths, &keys, doc, writer));
-        let failed = |error| Failure::internal(format!("reading: {error}"));
-        read.await.map_err(failed)?
-    }
-
     /// A box's rows: folded, or one an entry for a follower, who is then told
     /// how far they went.
-    pub(super) async fn flows(self, state: BoxState, since: Timestamp, follow: bool) {
-        let entries = match self.entries(DocId::Box(state.id), state.writer).await {
-            Ok(entries) => entries,
-            Err(failure) => {
+    pub(super) async fn flows(self, state: BoxState, filter: FlowFilter, follow: bool) {
+        let (conn, events) = (self.conn, self.events.clone());
+        let desk = self.clone();
+        let read = tokio::task::spawn_blocking(move || desk.read_flows(&state, &filter, follow));
+        match read.await {
+            Ok(Ok(Some(upto))) if follow => {
+                // Without its loop the node is gone.
+                let _gone = events.send(NodeEvent::HistoryRead { conn, upto }).await;
+            }
+            Ok(Ok(Some(_))) => {
+                self.tell(Tell::Done).await;
+            }
+            // Nobody listens any more.
+            Ok(Ok(None)) => {}
+            Ok(Err(failure)) => {
                 self.tell(Tell::Failed(failure)).await;
-                return;
             }
+            Err(error) => {
+                let failure = Failure::internal(format!("reading: {error}"));
+                self.tell(Tell::Failed(failure)).await;
+            }
+        }
+    }
+
+    /// Sends what is wanted, page by page, and gives the number of the last entry
+    /// read; `None` when nobody listens. On a thread that may wait.
+    fn read_flows(
+        &self,
+        state: &BoxState,
+        filter: &FlowFilter,
+        follow: bool,
+    ) -> Result<Option<u64>, Failure> {
+        let said = |row| {
+            let tell = (Tell::Flow(Box::new(row)), Vec::new());
+            self.answers.blocking_send(tell).is_ok()
         };
-        let upto = entries.last().map_or(0, |entry| entry.no);
-        for row in flow_rows(&state, &entries, since, follow) {
-            if !self.tell(Tell::Flow(Box::new(row))).await {
-                return;
-            }
+        // Where the network is not the gate's, that stands first.
+        if let Some(why) = unseen::reason(&state.reach)
+            && !said(FlowRow::note(&state.name, state.started, why))
+        {
+            return Ok(None);
         }
-        drop(entries);
+        let since = Timestamp(filter.since_ms.unwrap_or(0));
+        let mut reader = store::reader(&self.paths, &self.keys)?;
+        let mut upto = 0;
         if follow {
-            let read = NodeEvent::HistoryRead {
-                conn: self.conn,
-                upto,
-            };
-            // Without its loop the node is gone.
-            let _gone = self.events.send(read).await;
-        } else {
-            self.tell(Tell::Done).await;
+            let mut pages = Pages::new(DocId::Box(state.id), state.writer, since);
+            while let Some(page) = next_page(&mut reader, &mut pages)? {
+                upto = page.last().map_or(upto, |entry| upto.max(entry.no));
+                let young = page.iter().filter(|entry| entry.ts >= since);
+                let rows = young.filter_map(|entry| FlowRow::of(&state.name, entry));
+                for row in rows.filter(|row| filter.matches(row)) {
+                    if !said(row) {
+                        return Ok(None);
+                    }
+                }
+            }
+            return Ok(Some(upto));
         }
+        let until = filter.until_ms.map(|ms| Timestamp(ms).to_string());
+        let wanted = |row: &FlowRow| {
+            filter.matches(row) && until.as_ref().is_none_or(|until| row.ts < *until)
+        };
+        let took = each_row(&mut reader, state, since, |row| !wanted(&row) || said(row))?;
+        Ok(took.then_some(0))
     }
 
     /// Sends rows as fast as they are read, then says up to which entry.
@@ -118,16 +148,22 @@ impl Desk {
     async fn evidence(&self, raised: &Raised, fresh: bool) -> Vec<Entry> {
         let doc = DocId::Box(raised.notice.box_id);
         let until = Instant::now() + EVIDENCE_LIMIT;
-        let wanted = |entry: &Entry| {
-            raised
-                .notice
-                .evidence
-                .iter()
-                .any(|place| place.no == entry.no)
-        };
+        let numbers: Vec<u64> = raised
+            .notice
+            .evidence
+            .iter()
+            .map(|place| place.no)
+            .collect();
         loop {
-            let all = self.entries(doc, raised.writer).await.unwrap_or_default();
-            let held: Vec<Entry> = all.into_iter().filter(wanted).collect();
+            let (desk, writer, wanted) = (self.clone(), raised.writer, numbers.clone());
+            let read = tokio::task::spawn_blocking(move || {
+                let mut reader = store::reader(&desk.paths, &desk.keys)?;
+                let entry = |no: &u64| reader.entry(doc, writer, *no);
+                let held: Result<Vec<_>, _> = wanted.iter().map(entry).collect();
+                held.map_err(|error| Failure::host(format!("store: {error}")))
+            });
+            let held = read.await.ok().and_then(Result::ok).unwrap_or_default();
+            let held: Vec<Entry> = held.into_iter().flatten().collect();
             let whole = held.len() >= raised.notice.evidence.len();
             if whole || !fresh || Instant::now() > until {
                 return held;
@@ -137,27 +173,33 @@ impl Desk {
     }
 }
 
-/// Where the network is not the gate's, that stands first.
-fn flow_rows(state: &BoxState, entries: &[Entry], since: Timestamp, follow: bool) -> Vec<FlowRow> {
-    let mut rows = entry_rows(&state.name, entries, since, follow);
-    if let Some(why) = unseen::reason(&state.reach) {
-        rows.insert(0, FlowRow::note(&state.name, state.started, why));
-    }
-    rows
+fn next_page(reader: &mut Reader, pages: &mut Pages) -> Result<Option<Vec<Entry>>, Failure> {
+    let page = reader.next_page(pages);
+    page.map_err(|error| Failure::host(format!("store: {error}")))
 }
 
-fn entry_rows(name: &str, entries: &[Entry], since: Timestamp, follow: bool) -> Vec<FlowRow> {
-    if follow {
-        let young = entries.iter().filter(|entry| entry.ts >= since);
-        return young.filter_map(|entry| FlowRow::of(name, entry)).collect();
+/// Hands every row of a box that began at `since` or after to `take`, in order, as
+/// long as it is taken; whether all were. On a thread that may wait.
+pub(super) fn each_row(
+    reader: &mut Reader,
+    state: &BoxState,
+    since: Timestamp,
+    mut take: impl FnMut(FlowRow) -> bool,
+) -> Result<bool, Failure> {
+    let first = Pages::new(DocId::Box(state.id), state.writer, since);
+    let (mut late, mut pages) = (Late::default(), first.clone());
+    while let Some(page) = next_page(reader, &mut pages)? {
+        late.push_page(&page);
     }
-    let mut fold = RowFold::default();
-    entries.iter().for_each(|entry| fold.push(name, entry));
-    let since = since.to_string();
-    fold.finish()
-        .into_iter()
-        .filter(|row| row.ts >= since)
-        .collect()
+    let (mut fold, mut pages) = (RowFold::new(late, since), first);
+    while let Some(page) = next_page(reader, &mut pages)? {
+        for row in fold.page(&state.name, &page) {
+            if !take(row) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn notice_row(raised: Raised, entries: &[Entry]) -> NoticeRow {

@@ -236,19 +236,6 @@ pub(crate) async fn finish(tells: &mut mpsc::Receiver<StoreTell>) {
     while tells.recv().await.is_some() {}
 }
 
-/// One writer's entries of a document, in order. For another thread.
-pub(crate) fn entries(
-    paths: &Paths,
-    keys: &DeviceKeys,
-    doc: DocId,
-    writer: DeviceId,
-) -> Result<Vec<Entry>, Failure> {
-    let entries = reader(paths, keys)?
-        .entries(doc, Some(writer))
-        .map_err(|error| Failure::host(format!("store: {error}")))?;
-    Ok(entries.into_iter().map(|(_, entry)| entry).collect())
-}
-
 /// A reader of its own connection.
 pub(crate) fn reader(paths: &Paths, keys: &DeviceKeys) -> Result<Reader, Failure> {
     Reader::open(&paths.state, keys.clone())

@@ -4,6 +4,7 @@
 //! that the box has or had and by the registries alone. Nothing is dialled, and
 //! no name is asked for.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use bailey_gate_proto::channel::ToGate;
@@ -12,17 +13,15 @@ use bailey_gate_proto::{
     refusal,
 };
 use bailey_model::link::{GATE_V4, GATE_V6};
-use bailey_model::{
-    AddrClass, Entry, HostPattern, Reach, ReachTerm, Refusal, Tier, Transport, Verdict,
-};
+use bailey_model::{AddrClass, HostPattern, Reach, ReachTerm, Refusal, Tier, Transport, Verdict};
 
-use super::Node;
 use super::event::{ConnId, RunId};
 use super::fold::BoxState;
 use super::reading::Desk;
 use super::run_state::Phase;
+use super::{Node, reading, store};
 use crate::api::{Failure, Tell};
-use crate::rows::{self, FlowRow, Fold as RowFold, WhyAddr, WhyRow};
+use crate::rows::{self, FlowRow, WhyAddr, WhyRow};
 use crate::{grant, show, unseen};
 
 /// The gate's own addresses.
@@ -124,14 +123,70 @@ struct Seen {
 
 impl Desk {
     async fn why(self, asked: Asked, explained: Explained, seen: Seen) {
-        let doc = bailey_docs_store::DocId::Box(asked.state.id);
-        let tell = match self.entries(doc, asked.state.writer).await {
-            Ok(entries) => Tell::Why(Box::new(row(&asked, &explained, &seen, &entries))),
-            Err(failure) => Tell::Failed(failure),
+        let desk = self.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let all = desk.concerned(&asked)?;
+            Ok(row(&asked, &explained, &seen, &all))
+        });
+        let tell = match read.await {
+            Ok(Ok(row)) => Tell::Why(Box::new(row)),
+            Ok(Err(failure)) => Tell::Failed(failure),
+            Err(error) => Tell::Failed(Failure::internal(format!("reading: {error}"))),
         };
         let last = matches!(tell, Tell::Why(_));
         if self.tell(tell).await && last {
             self.tell(Tell::Done).await;
+        }
+    }
+
+    /// The rows of its newest run in which the name or address stands. On a thread
+    /// that may wait.
+    fn concerned(&self, asked: &Asked) -> Result<Concerned, Failure> {
+        let mut reader = store::reader(&self.paths, &self.keys)?;
+        let mut found = Concerned::default();
+        let is_meant = meant(asked);
+        reading::each_row(&mut reader, &asked.state, asked.state.started, |row| {
+            if row.kind == "started" {
+                found = Concerned::default();
+            }
+            if is_meant(&row) {
+                found.push(row);
+            }
+            true
+        })?;
+        Ok(found)
+    }
+}
+
+/// What of a run concerns a name or address.
+#[derive(Debug, Default)]
+struct Concerned {
+    opened: u64,
+    refused: u64,
+    named: u64,
+    /// The newest.
+    last: VecDeque<FlowRow>,
+    /// The newest answer that was kept from the box, with no dial after it.
+    withheld: Option<FlowRow>,
+}
+
+impl Concerned {
+    fn push(&mut self, row: FlowRow) {
+        match row.kind.as_str() {
+            "flow" => self.opened += row.count,
+            "refused" => self.refused += row.count,
+            "name" => self.named += row.count,
+            _ => {}
+        }
+        if row.kind == "flow" {
+            // A dial since then was of another answer.
+            self.withheld = None;
+        } else if row.reason.as_deref() == Some(Refusal::AnswerWithheld.as_str()) {
+            self.withheld = Some(row.clone());
+        }
+        self.last.push_back(row);
+        if self.last.len() > LAST {
+            self.last.pop_front();
         }
     }
 }
@@ -173,15 +228,11 @@ fn bits(addr: std::net::IpAddr) -> u8 {
     if addr.is_ipv4() { 32 } else { 128 }
 }
 
-fn row(asked: &Asked, explained: &Explained, seen: &Seen, entries: &[Entry]) -> WhyRow {
+fn row(asked: &Asked, explained: &Explained, seen: &Seen, all: &Concerned) -> WhyRow {
     let state = &asked.state;
-    let all = concerned(asked, entries);
-    let sum = |kind: &str| -> u64 {
-        let of_kind = all.iter().filter(|row| row.kind == kind);
-        of_kind.map(|row| row.count).sum()
-    };
-    let (opened, refused, named) = (sum("flow"), sum("refused"), sum("name"));
-    let withheld = withheld(explained, &all);
+    let allowed = |addr: &AddrExplained| matches!(addr.verdict, Verdict::Allow(_));
+    let given = explained.addrs.iter().any(allowed);
+    let withheld = all.withheld.as_ref().filter(|_| !given);
     let why = refusal(explained);
     let (grant, cannot) = match (why, withheld) {
         (None, None) => (None, None),
@@ -213,53 +264,32 @@ fn row(asked: &Asked, explained: &Explained, seen: &Seen, entries: &[Entry]) -> 
             .map(|name| name_word(name).to_owned()),
         addrs: explained.addrs.iter().map(addr_row).collect(),
         judged_by: if seen.by_gate { "gate" } else { "registries" }.to_owned(),
-        opened,
-        refused,
-        named,
-        last: all.iter().rev().take(LAST).rev().cloned().collect(),
+        opened: all.opened,
+        refused: all.refused,
+        named: all.named,
+        last: all.last.iter().cloned().collect(),
         grant,
         cannot,
     }
 }
 
-/// The answer that was kept from the box, where it got none that it may dial.
-fn withheld<'a>(explained: &Explained, all: &'a [FlowRow]) -> Option<&'a FlowRow> {
-    let allowed = |addr: &AddrExplained| matches!(addr.verdict, Verdict::Allow(_));
-    if explained.addrs.iter().any(allowed) {
-        return None;
-    }
-    let is_withheld =
-        |row: &&FlowRow| row.reason.as_deref() == Some(Refusal::AnswerWithheld.as_str());
-    // A dial since then was of another answer.
-    let since = all.iter().rev().take_while(|row| row.kind != "flow");
-    since.into_iter().find(is_withheld)
-}
-
-/// The rows of its newest run in which the name or address stands.
-fn concerned(asked: &Asked, entries: &[Entry]) -> Vec<FlowRow> {
-    let mut fold = RowFold::default();
-    let started = |entry: &Entry| matches!(entry.event, bailey_model::Event::BoxStarted(_));
-    let from = entries.iter().rposition(started).unwrap_or(0);
-    let newest = entries.get(from..).unwrap_or_default();
-    newest
-        .iter()
-        .for_each(|entry| fold.push(&asked.state.name, entry));
-    let Explain { what, port, .. } = &asked.question;
+/// Whether a row is of what was asked about.
+fn meant(asked: &Asked) -> impl Fn(&FlowRow) -> bool {
+    let Explain { what, port, .. } = asked.question.clone();
     let over = asked.over.map(|over| match over {
         Transport::Tcp => "tcp",
         Transport::Udp => "udp",
     });
-    let meant = |row: &FlowRow| {
-        let named = match what {
+    move |row: &FlowRow| {
+        let named = match &what {
             Whom::Name(host) => row.dst_host.as_deref() == Some(host.as_str()),
             Whom::Addr(addr) => row.dst_ip == Some(*addr),
         };
-        let same_port = row.dst_port.is_none() || port.is_none() || row.dst_port == *port;
+        let same_port = row.dst_port.is_none() || port.is_none() || row.dst_port == port;
         let proto = row.proto.as_deref();
         let same_proto = over.is_none() || proto == over || proto == Some("dns");
         named && same_port && same_proto && row.direction.as_deref() != Some("in")
-    };
-    fold.finish().into_iter().filter(meant).collect()
+    }
 }
 
 /// The term that grants it.
