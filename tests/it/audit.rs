@@ -236,6 +236,42 @@ fn each_word_of_reach_grants_what_it_names_and_no_more() {
     assert!(bad.stderr.contains("shop..example"), "{bad}");
 }
 
+#[test]
+fn flows_are_filtered_by_what_their_rows_say() {
+    let (world, _daemons) = world(1);
+    let script = "curl -sS -o /dev/null http://shop.example/; \
+                  curl -sS -m 5 -o /dev/null http://192.168.1.9/; \
+                  curl -sS -m 5 -o /dev/null http://93.184.216.34:7/; true";
+    let words = ["-q", "--name", "yard", "--reach", "internet"];
+    let _ran = boxed(&world, "n1", &words, script).ok();
+    let all = flows(&world, "n1", "yard");
+    let filtered = |words: &[&str]| {
+        let words = [&["flows", "yard", "--json"], words].concat();
+        world.run("n1", &words).ok().json()
+    };
+    for (words, field, value) in [
+        (
+            ["--host", "shop.example"],
+            "dst_host",
+            Value::from("shop.example"),
+        ),
+        (["--host", "*.EXAMPLE"], "dst_host", "shop.example".into()),
+        (["--verdict", "refuse"], "verdict", "refuse".into()),
+        (["--class", "local"], "dst_class", "local".into()),
+        (["--port", "7"], "dst_port", 7.into()),
+    ] {
+        let rows = filtered(&words);
+        let expected = all.iter().filter(|row| row[field] == value).count();
+        assert!(expected > 0, "{words:?}: {all:#?}");
+        assert_eq!(rows.len(), expected, "{words:?}");
+        assert!(rows.iter().all(|row| row[field] == value), "{rows:#?}");
+    }
+    assert_eq!(filtered(&["--since", "1h"]), all);
+    assert_eq!(filtered(&["--until", "1h"]), Vec::<Value>::new());
+    assert!(filtered(&["--host", "example"]).is_empty());
+    assert!(filtered(&["--verdict", "refuse", "--port", "7"]).is_empty());
+}
+
 /// A history that is read while the box dials as fast as it can.
 #[test]
 fn a_follower_of_a_busy_box_misses_nothing_and_sees_nothing_twice() {
