@@ -8,6 +8,7 @@
 pub mod api;
 pub mod cli;
 pub mod client;
+pub mod community;
 pub mod daemon;
 mod grant;
 mod log;

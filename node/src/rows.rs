@@ -2,7 +2,7 @@
 //!
 //! The field names are the product's own stable schema, version 1.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bailey_model::{
     AddrClass, AxisReport, BoundaryReport, BoxEnd, DeviceId, Direction, EndReason, Entry, Event,
@@ -10,6 +10,7 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::community::community_id;
 use crate::unseen;
 
 /// Version of every row.
@@ -85,13 +86,17 @@ pub struct FlowRow {
     pub bytes_in: Option<u64>,
     /// From verdict to end, in seconds.
     pub duration_s: Option<f64>,
-    /// Not written by this version.
+    /// Community ID of the flow between the box's own end and the dialled one.
     pub community_id: Option<String>,
     /// The node's own end of the dialled socket; of one that came in, the end of
     /// whoever did.
     pub outer_src_ip: Option<IpAddr>,
     /// Its port.
     pub outer_src_port: Option<u16>,
+    /// Community ID of the flow as the world outside the gate sees it, where it was
+    /// dialled.
+    #[serde(default)]
+    pub outer_community_id: Option<String>,
     /// The term of the reach, or the published port, that granted it.
     pub rule: Option<String>,
     /// The host in the clear of the flow's ClientHello, where `dst_host` is not
@@ -336,6 +341,7 @@ impl FlowRow {
             community_id: None,
             outer_src_ip: None,
             outer_src_port: None,
+            outer_community_id: None,
             rule: None,
             tls_sni: None,
             sni: None,
@@ -389,6 +395,8 @@ impl FlowRow {
         self.dst_port = Some(opened.tuple.dst.port());
         self.dst_class = Some(opened.class.as_str().to_owned());
         self.rule = Some(opened.granted.0.clone());
+        let tuple = &opened.tuple;
+        self.community_id = community_id(tuple.proto, tuple.src, tuple.dst);
         self
     }
 
@@ -403,6 +411,8 @@ impl FlowRow {
         self.dst_port = refused.dst.map(|addr| addr.port());
         self.dst_class = refused.class.map(AddrClass::as_str).map(str::to_owned);
         self.count = u64::from(refused.count);
+        let ends = refused.src.zip(refused.dst);
+        self.community_id = ends.and_then(|(src, dst)| community_id(refused.proto, src, dst));
         self
     }
 
@@ -430,6 +440,7 @@ impl FlowRow {
             self.outer_src_ip = ended.outer_src.map(|addr| addr.ip());
             self.outer_src_port = ended.outer_src.map(|addr| addr.port());
         }
+        self.outer_community_id = self.outer_id();
         // Whoever counted is gone: its zeros are no figures.
         if ended.end == EndReason::GateLost {
             return;
@@ -442,6 +453,21 @@ impl FlowRow {
         )]
         let seconds = ended.duration_us as f64 / 1e6;
         self.duration_s = Some(seconds);
+    }
+
+    fn outer_id(&self) -> Option<String> {
+        // Of one that came in, the port that it came to is not in its row.
+        if self.direction.as_deref() != Some("out") {
+            return None;
+        }
+        let proto = match self.proto.as_deref()? {
+            "tcp" => Proto::Tcp,
+            "udp" => Proto::Udp,
+            _ => return None,
+        };
+        let src = SocketAddr::new(self.outer_src_ip?, self.outer_src_port?);
+        let dst = SocketAddr::new(self.dst_ip?, self.dst_port?);
+        community_id(proto, src, dst)
     }
 
     /// The row of one entry by itself; `None` for entries of other documents.

@@ -24,6 +24,8 @@ pub(crate) enum Verb {
     Ps(JsonArgs),
     /// Show what a box dialled, and what was decided.
     Flows(FlowsArgs),
+    /// Write what a box dialled for other tools.
+    Export(ExportArgs),
     /// Show what was measured inside a box before its command ran.
     Report(TargetArgs),
     /// Show what a detached box wrote.
@@ -166,19 +168,14 @@ pub(crate) struct JsonArgs {
     pub(crate) json: bool,
 }
 
+/// Which rows are wanted.
 #[derive(Debug, Args)]
-pub(crate) struct FlowsArgs {
-    /// The box: NAME, its id, or NAME@DEVICE.
-    #[arg(value_name = "BOX")]
-    pub(crate) target: String,
-    /// Go on with new entries as they are written.
-    #[arg(long)]
-    pub(crate) follow: bool,
+pub(crate) struct FilterArgs {
     /// Only what is younger: 30s, 10m, 2h, 7d.
     #[arg(long, value_name = "AGE")]
     pub(crate) since: Option<String>,
     /// Only what is older.
-    #[arg(long, value_name = "AGE", conflicts_with = "follow")]
+    #[arg(long, value_name = "AGE")]
     pub(crate) until: Option<String>,
     /// Only this host, or `*.HOST`.
     #[arg(long, value_name = "HOST")]
@@ -192,6 +189,33 @@ pub(crate) struct FlowsArgs {
     /// Only this dialled port.
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The box: NAME, its id, or NAME@DEVICE.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// As what: ndjson (as `bailey flows --json`) or csv.
+    #[arg(long, value_name = "FORMAT", value_parser = ["ndjson", "csv"])]
+    pub(crate) format: String,
+    /// The file to write; stdout unless it is said.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowsArgs {
+    /// The box: NAME, its id, or NAME@DEVICE.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// Go on with new entries as they are written.
+    #[arg(long, conflicts_with = "until")]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

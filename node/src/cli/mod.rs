@@ -7,6 +7,7 @@ mod demo;
 mod device;
 mod doctor;
 mod exec;
+mod export;
 mod logs;
 mod out;
 mod read;
@@ -56,6 +57,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Ps(args) => read::ps(&args),
         Verb::Flows(args) => read::flows(&args),
+        Verb::Export(args) => export::export(&args),
         Verb::Notices(args) => read::notices(&args),
         Verb::Allow(args) => allow::change(&args, Way::Allow),
         Verb::Deny(args) => allow::change(&args, Way::Deny),

@@ -24,9 +24,31 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 /// # Errors
 /// When nobody reads any more.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
+    line(&json_text(value)?)
+}
+
+/// The text of an object, with whatever steers a terminal in JSON's own escapes:
+/// whoever parses it finds the same text.
+///
+/// # Errors
+/// A fault of the value's own.
+pub(crate) fn json_text<T: Serialize>(value: &T) -> Result<String, Failure> {
     let text = serde_json::to_string(value)
         .map_err(|error| Failure::internal(format!("JSON: {error}")))?;
-    line(&text)
+    if !text.contains(show::is_unsafe) {
+        return Ok(text);
+    }
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if show::is_unsafe(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                safe.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    Ok(safe)
 }
 
 /// A line for a person beside the data.

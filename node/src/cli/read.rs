@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::args::{FlowsArgs, JsonArgs, NoticesArgs};
+use super::args::{FilterArgs, FlowsArgs, JsonArgs, NoticesArgs};
 use super::out;
 use crate::api::{Ask, Failure, FlowFilter, Tell};
 use crate::client::Client;
@@ -21,27 +21,32 @@ pub(super) fn ps(args: &JsonArgs) -> Result<u8, Failure> {
 
 /// Lists a box's flows.
 pub(super) fn flows(args: &FlowsArgs) -> Result<u8, Failure> {
-    let ago = |word: &str, age: &Option<String>| {
-        let age = age.as_deref();
-        age.map(|age| since(word, age)).transpose()
-    };
-    let host = args.host.as_deref().map(str::to_ascii_lowercase);
     let ask = Ask::Flows {
         target: args.target.clone(),
-        filter: FlowFilter {
-            since_ms: ago("--since", &args.since)?,
-            until_ms: ago("--until", &args.until)?,
-            host: host.map(|host| host.trim_end_matches('.').to_owned()),
-            verdict: args.verdict.clone(),
-            class: args.class.clone(),
-            port: args.port,
-        },
+        filter: filter(&args.filter)?,
         follow: args.follow,
     };
     each(&ask, |tell| match tell {
         Tell::Flow(row) if args.json => out::json(&row),
         Tell::Flow(row) => out::line(&flow_line(&row)),
         _ => Ok(()),
+    })
+}
+
+/// What is wanted, as the node takes it.
+pub(super) fn filter(args: &FilterArgs) -> Result<FlowFilter, Failure> {
+    let ago = |word: &str, age: &Option<String>| {
+        let age = age.as_deref();
+        age.map(|age| since(word, age)).transpose()
+    };
+    let host = args.host.as_deref().map(str::to_ascii_lowercase);
+    Ok(FlowFilter {
+        since_ms: ago("--since", &args.since)?,
+        until_ms: ago("--until", &args.until)?,
+        host: host.map(|host| host.trim_end_matches('.').to_owned()),
+        verdict: args.verdict.clone(),
+        class: args.class.clone(),
+        port: args.port,
     })
 }
 

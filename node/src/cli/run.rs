@@ -42,7 +42,11 @@ pub(super) fn run(args: &RunArgs) -> Result<u8, Failure> {
             "--result says how a box ended, which a command line with --detach does not wait for",
         ));
     }
-    let mut result = args.result.as_deref().map(open_result).transpose()?;
+    let mut result = args
+        .result
+        .as_deref()
+        .map(|path| open_result("--result", path))
+        .transpose()?;
     let ran = run_box(args);
     if let Some(file) = &mut result {
         let text = match &ran {
@@ -332,10 +336,10 @@ fn variable(word: &OsStr) -> Result<(Vec<u8>, Vec<u8>), Failure> {
 
 /// Opened before the box starts, without following a link, so that the box
 /// cannot choose where the result is written.
-fn open_result(path: &Path) -> Result<std::fs::File, Failure> {
+pub(super) fn open_result(word: &str, path: &Path) -> Result<std::fs::File, Failure> {
     let fault = |why: &dyn std::fmt::Display| {
         let shown = show::bytes(path.as_os_str().as_bytes());
-        Failure::usage(format!("--result {shown}: {why}"))
+        Failure::usage(format!("{word} {shown}: {why}"))
     };
     // Not blocking: a FIFO without a reader would hold the command up.
     let flags = OFlag::O_WRONLY
