@@ -272,6 +272,50 @@ fn flows_are_filtered_by_what_their_rows_say() {
     assert!(filtered(&["--verdict", "refuse", "--port", "7"]).is_empty());
 }
 
+#[test]
+fn other_peoples_readers_read_what_is_exported() {
+    let (world, _daemons) = world(1);
+    let script = "for n in 1 2 3; do curl -sS -o /dev/null http://shop.example/; done; \
+                  curl -sS -m 5 -o /dev/null http://192.168.1.9/; true";
+    let words = ["-q", "--name", "yard", "--reach", "internet"];
+    let _ran = boxed(&world, "n1", &words, script).ok();
+    let all = flows(&world, "n1", "yard");
+    let sum = |field: &str| -> u64 { all.iter().filter_map(|row| row[field].as_u64()).sum() };
+    let bailey = bailey_tests::binaries().join("bailey");
+    let export = format!("{} export yard --format", bailey.display());
+    let read = world.sh(
+        "n1",
+        &format!("{export} ndjson | jq -s -c '[length, (map(.bytes_in // 0) | add)]'"),
+    );
+    assert_eq!(
+        read.ok().stdout.trim(),
+        format!("[{},{}]", all.len(), sum("bytes_in"))
+    );
+    let script = "import csv,sys; rows=list(csv.DictReader(sys.stdin)); \
+                  print(len(rows), sum(int(row['bytes_in'] or 0) for row in rows), \
+                  sorted({row['dst_host'] for row in rows if row['kind'] == 'flow'}))";
+    let read = world.sh("n1", &format!("{export} csv | python3 -c \"{script}\""));
+    let expected = format!("{} {} ['shop.example']", all.len(), sum("bytes_in"));
+    assert_eq!(read.ok().stdout.trim(), expected);
+    // To a file, never through a link; filtered as flows are.
+    let made = world.sh(
+        "n1",
+        &format!("{export} csv --output ~/out.csv --verdict refuse --port 80 && wc -l < ~/out.csv"),
+    );
+    assert_eq!(made.ok().stdout.trim(), "2");
+    let link = world.sh(
+        "n1",
+        &format!("ln -s out.csv ~/link && {export} csv --output ~/link"),
+    );
+    assert_eq!(link.code, Some(2), "{link}");
+    // Who reads no further has had enough.
+    let cut = world.sh(
+        "n1",
+        &format!("bash -c 'set -o pipefail; {export} ndjson | head -1 >/dev/null'"),
+    );
+    assert_eq!(cut.code, Some(0), "{cut}");
+}
+
 /// A history that is read while the box dials as fast as it can.
 #[test]
 fn a_follower_of_a_busy_box_misses_nothing_and_sees_nothing_twice() {
