@@ -6,6 +6,7 @@
 
 mod account;
 mod chains;
+mod check;
 mod db;
 mod entropy;
 mod error;
@@ -26,6 +27,7 @@ mod testing;
 
 pub use account::{AddOffer, Member, Members, OfferError, RecordError, Role};
 pub use bailey_envelope::{ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, RecoverySeed};
+pub use check::{Checked, CheckedRest};
 pub use db::{DbError, OpenDbError};
 pub use entropy::{Entropy, NoEntropy, OsEntropy};
 pub use error::{

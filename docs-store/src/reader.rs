@@ -41,9 +41,9 @@ pub struct Reading {
 
 /// A reader. It sees what is committed, at one moment for each call.
 pub struct Reader {
-    db: Connection,
-    ring: KeyRing,
-    device: DeviceId,
+    pub(crate) db: Connection,
+    pub(crate) ring: KeyRing,
+    pub(crate) device: DeviceId,
 }
 
 impl std::fmt::Debug for Reader {

@@ -104,6 +104,22 @@ pub(crate) fn next(
     .optional()
 }
 
+/// What is noted of one segment.
+pub(crate) fn of(db: &Connection, chain: i64, segment: u32) -> rusqlite::Result<Option<Span>> {
+    db.prepare_cached(
+        "SELECT first_no, last_no, from_ts, to_ts FROM spans WHERE chain = ?1 AND segment = ?2",
+    )?
+    .query_row(params![chain, segment], |row| {
+        Ok(Span {
+            first_no: uint(row.get(0)?),
+            last_no: uint(row.get(1)?),
+            from: Timestamp(uint(row.get(2)?)),
+            to: Timestamp(uint(row.get(3)?)),
+        })
+    })
+    .optional()
+}
+
 /// The last number of one segment.
 pub(crate) fn last_no(db: &Connection, chain: i64, segment: u32) -> rusqlite::Result<u64> {
     let found = db

@@ -25,7 +25,7 @@ mod account;
 mod join;
 mod meta;
 
-pub(crate) use meta::{account_node, put_account, stored_account};
+pub(crate) use meta::{account_node, members_stored, put_account, stored_account};
 use meta::{load_account, load_handed, put_handed};
 
 /// Most entries appended and not committed: what arrives in one turn of the

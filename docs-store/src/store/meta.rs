@@ -7,9 +7,9 @@ use bailey_model::{AccountId, DeviceId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Account;
-use crate::account::{Node, Record, RecordError, members_of};
+use crate::account::{Members, Node, Record, RecordError, members_of};
 use crate::chains::{self, Chain};
-use crate::error::OpenError;
+use crate::error::{OpenError, ReadError};
 
 /// Notes which account this store belongs to.
 pub(crate) fn put_account(db: &Connection, account: &AccountId) -> rusqlite::Result<()> {
@@ -56,6 +56,17 @@ pub(crate) fn stored_account(db: &Connection) -> rusqlite::Result<Option<Account
     })
     .optional()
     .map(|id| id.map(AccountId))
+}
+
+/// The members by the records that a database holds.
+pub(crate) fn members_stored(db: &Connection) -> Result<Members, ReadError> {
+    let chains = chains::load(db)?;
+    let account = load_account(db, &chains).map_err(|error| match error {
+        OpenError::Envelope(error) => ReadError::Envelope(error),
+        OpenError::Query(error) => ReadError::Db(error),
+        _ => ReadError::Envelope(bailey_envelope::DecodeError::Field("account record")),
+    })?;
+    Ok(account.map(|account| account.members).unwrap_or_default())
 }
 
 pub(super) fn load_account(

@@ -1,0 +1,277 @@
+//! Looks at everything that is kept: every envelope's signature, place and seal,
+//! every entry's number, every row of the journal. Changes nothing.
+
+use bailey_envelope::{ChainId, DocId, Hash, Verified, open_row, verify};
+use bailey_model::AccountId;
+use rusqlite::Connection;
+
+use crate::account::Members;
+use crate::chains::{self, Chain};
+use crate::error::ReadError;
+use crate::ingest::{apply, check_numbers};
+use crate::journal;
+use crate::keys::KeyRing;
+use crate::reader::Reader;
+use crate::schema::unpack;
+use crate::segment::Segment;
+use crate::spans::{self, Span};
+use crate::store::{members_stored, stored_account};
+
+/// Faults that are told of one chain; the others are counted.
+const MAX_FAULTS: usize = 16;
+
+/// What was found in one chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// The chain.
+    pub chain: ChainId,
+    /// Envelopes whose signature and place hold.
+    pub envelopes: u64,
+    /// Entries that could be read.
+    pub entries: u64,
+    /// Envelopes that wait for a key.
+    pub waiting: u64,
+    /// What does not hold, by the envelope's number: the first few.
+    pub faults: Vec<(u64, String)>,
+    /// How many do not, in all.
+    pub faulty: u64,
+}
+
+/// What was found beside the chains.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CheckedRest {
+    /// Rows of the journal that hold.
+    pub rows: u64,
+    /// What does not hold: of the database itself, and of the journal.
+    pub faults: Vec<String>,
+    /// Envelopes that were set aside when they came.
+    pub aside: u64,
+}
+
+impl Reader {
+    /// Every chain that is here.
+    ///
+    /// # Errors
+    /// [`ReadError::Db`].
+    pub fn chains(&mut self) -> Result<Vec<ChainId>, ReadError> {
+        Ok(chains::load(&self.db)?.into_keys().collect())
+    }
+
+    /// Checks one chain from its first envelope on.
+    ///
+    /// # Errors
+    /// [`ReadError`]: it could not be looked at.
+    pub fn check_chain(&mut self, id: &ChainId) -> Result<Checked, ReadError> {
+        let tx = self.db.unchecked_transaction()?;
+        let mut checked = Checked {
+            chain: *id,
+            envelopes: 0,
+            entries: 0,
+            waiting: 0,
+            faults: Vec::new(),
+            faulty: 0,
+        };
+        let known = chains::load_of(&tx, id.doc)?;
+        let chain = known.into_iter().find(|(known, _)| known == id);
+        let (Some((_, chain)), Some(account)) = (chain, stored_account(&tx)?) else {
+            return Ok(checked);
+        };
+        let mut looker = Looker {
+            db: &tx,
+            ring: &mut self.ring,
+            account,
+            members: &members_stored(&tx)?,
+            checked: &mut checked,
+        };
+        looker.chain(id, &chain)?;
+        Ok(checked)
+    }
+
+    /// Checks the database itself and the journal.
+    ///
+    /// # Errors
+    /// [`ReadError`]: it could not be looked at.
+    pub fn check_rest(&mut self) -> Result<CheckedRest, ReadError> {
+        let mut rest = CheckedRest::default();
+        let tx = self.db.unchecked_transaction()?;
+        {
+            let mut statement = tx.prepare("PRAGMA quick_check(16)")?;
+            let said = statement.query_map([], |row| row.get::<_, String>(0))?;
+            for text in said {
+                let text = text?;
+                if text != "ok" {
+                    rest.faults.push(format!("database: {text}"));
+                }
+            }
+        }
+        rest.aside = tx.query_row("SELECT count(*) FROM quarantine", [], |row| {
+            row.get(0).map(crate::db::uint)
+        })?;
+        let Some(account) = stored_account(&tx)? else {
+            return Ok(rest);
+        };
+        let mut before: Option<(DocId, u64)> = None;
+        for row in journal::load(&tx, None)? {
+            let fault = |what: &str| format!("journal: {} entry {}: {what}", row.doc, row.no);
+            let key = self.ring.find(&tx, account, self.device, row.key_id)?;
+            let Some(key) = key else {
+                rest.faults.push(fault("its key is not here"));
+                continue;
+            };
+            let key = key.segment_key(row.doc, row.segment);
+            let entry = open_row(&key, row.no, &row.sealed).ok();
+            let entry = entry.and_then(|packed| unpack(&packed).ok());
+            let hole = before.is_some_and(|(doc, no)| doc == row.doc && no + 1 != row.no);
+            match entry {
+                Some(entry) if entry.no == row.no && !hole => rest.rows += 1,
+                Some(_) => rest.faults.push(fault("a number is missing before it")),
+                None => rest.faults.push(fault("it cannot be opened")),
+            }
+            before = Some((row.doc, row.no));
+        }
+        rest.faults.truncate(MAX_FAULTS);
+        Ok(rest)
+    }
+}
+
+/// Looks at one chain.
+struct Looker<'a> {
+    db: &'a Connection,
+    ring: &'a mut KeyRing,
+    account: AccountId,
+    members: &'a Members,
+    checked: &'a mut Checked,
+}
+
+impl Looker<'_> {
+    fn fault(&mut self, seq: u64, what: impl Into<String>) {
+        self.checked.faulty += 1;
+        if self.checked.faults.len() < MAX_FAULTS {
+            self.checked.faults.push((seq, what.into()));
+        }
+    }
+
+    fn chain(&mut self, id: &ChainId, chain: &Chain) -> Result<(), ReadError> {
+        let Some(row) = chain.row else { return Ok(()) };
+        let Some(member) = self.members.get(&id.writer) else {
+            self.fault(0, "its writer is no member of the account");
+            return Ok(());
+        };
+        let public = member.public;
+        let (mut prev, mut last_no, mut open) = (None, 0, OpenSegment::new(id));
+        for seq in 1..=chain.seq {
+            let Some(bytes) = chains::envelope(self.db, row, seq)? else {
+                self.fault(seq, "it is missing");
+                prev = None;
+                continue;
+            };
+            let verified = match verify(&bytes, &public) {
+                Ok(verified) => verified,
+                Err(error) => {
+                    self.fault(seq, error.to_string());
+                    prev = None;
+                    continue;
+                }
+            };
+            let fields = &verified.header.fields;
+            let follows = prev.is_none_or(|prev: Hash| prev == fields.prev);
+            if (fields.chain, fields.seq, fields.account) != (*id, seq, self.account) || !follows {
+                self.fault(seq, "it is not in its place");
+                continue;
+            }
+            prev = Some(verified.hash);
+            self.checked.envelopes += 1;
+            if !id.doc.is_plain() {
+                self.entries(id, &verified, &mut open, &mut last_no, (row, chain))?;
+            }
+        }
+        open.close(self, row)?;
+        if prev != Some(chain.hash) && self.checked.faulty == 0 {
+            self.fault(chain.seq, "its hash is not that of the head");
+        }
+        Ok(())
+    }
+
+    fn entries(
+        &mut self,
+        id: &ChainId,
+        verified: &Verified<'_>,
+        open: &mut OpenSegment,
+        last_no: &mut u64,
+        (row, chain): (i64, &Chain),
+    ) -> Result<(), ReadError> {
+        let fields = &verified.header.fields;
+        if open.segment != fields.segment {
+            let before = std::mem::replace(open, OpenSegment::new(id));
+            before.close(self, row)?;
+            open.segment = fields.segment;
+        }
+        if fields.seq > chain.opened {
+            self.checked.waiting += 1;
+            return Ok(());
+        }
+        if open.broken {
+            self.fault(fields.seq, "what it follows in its segment does not hold");
+            return Ok(());
+        }
+        let key_id = verified.header.key_id;
+        let Some(key) = self.ring.find(self.db, self.account, id.writer, key_id)? else {
+            self.checked.waiting += 1;
+            return Ok(());
+        };
+        let key = key.segment_key(id.doc, fields.segment);
+        let content = std::mem::replace(&mut open.content, Segment::new(id));
+        let read = apply(content, verified, &key, id).and_then(|(next, entries)| {
+            check_numbers(*last_no, &entries).map(|()| (next, entries))
+        });
+        match read {
+            Ok((next, entries)) => {
+                open.content = next;
+                *last_no = entries.last().map_or(*last_no, |entry| entry.no);
+                open.numbers
+                    .extend(entries.iter().map(|entry| (entry.no, entry.ts)));
+                self.checked.entries += entries.len() as u64;
+            }
+            Err(reason) => {
+                open.broken = true;
+                self.fault(fields.seq, reason.to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A segment as far as it was looked at.
+struct OpenSegment {
+    segment: u32,
+    content: Segment,
+    broken: bool,
+    numbers: Vec<(u64, bailey_model::Timestamp)>,
+}
+
+impl OpenSegment {
+    fn new(id: &ChainId) -> Self {
+        Self {
+            segment: 0,
+            content: Segment::new(id),
+            broken: false,
+            numbers: Vec::new(),
+        }
+    }
+
+    /// What is noted of a segment, by which readers find it, is what it holds.
+    fn close(self, looker: &mut Looker<'_>, row: i64) -> Result<(), ReadError> {
+        if self.broken {
+            return Ok(());
+        }
+        let held = Span::of(self.numbers);
+        if held != spans::of(looker.db, row, self.segment)? {
+            let text = format!(
+                "segment {}: what is noted of it is not what it holds",
+                self.segment
+            );
+            looker.fault(0, text);
+        }
+        Ok(())
+    }
+}
