@@ -12,7 +12,7 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{BoxRow, DeviceRow, FlowRow, NoticeRow, ReportRow, WhyRow};
+use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, ReportRow, WhyRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
@@ -95,6 +95,8 @@ pub enum Ask {
     },
     /// The devices of the account.
     DeviceList,
+    /// Look at all that is kept: signatures, places, seals, numbers.
+    StoreCheck,
     /// The person's answer to [`Tell::Words`].
     Answer(bool),
 }
@@ -294,6 +296,8 @@ pub enum Tell {
     },
     /// A picture, as PNG, in parts.
     Picture(Vec<u8>),
+    /// A row of [`Ask::StoreCheck`].
+    Checked(Box<CheckRow>),
     /// The further command ended.
     ExecEnded(ChildExit),
     /// Nothing more comes.

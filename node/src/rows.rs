@@ -156,6 +156,29 @@ pub struct DeviceRow {
     pub connected: bool,
 }
 
+/// What was found in one chain of envelopes, or (without a writer) beside them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckRow {
+    /// Schema version.
+    pub v: u32,
+    /// The document; `store` for the database and the journal.
+    pub doc: String,
+    /// The device that wrote it, hex.
+    pub writer: Option<String>,
+    /// The start of it, hex.
+    pub incarnation: Option<String>,
+    /// Envelopes whose signature and place hold.
+    pub envelopes: u64,
+    /// Entries that could be read; rows of the journal.
+    pub entries: u64,
+    /// Envelopes that wait for a key, or were set aside when they came.
+    pub waiting: u64,
+    /// How many things do not hold.
+    pub faulty: u64,
+    /// The first of them.
+    pub faults: Vec<String>,
+}
+
 /// What was measured inside a box before its command ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportRow {

@@ -44,6 +44,9 @@ pub(crate) enum Verb {
     Stop(StopArgs),
     /// Show the notices of all your devices.
     Notices(NoticesArgs),
+    /// Look after what is kept.
+    #[command(subcommand)]
+    Store(StoreVerb),
     /// Let another device read this one's audit and stop its boxes.
     #[command(subcommand)]
     Device(DeviceVerb),
@@ -268,6 +271,12 @@ pub(crate) struct NoticesArgs {
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreVerb {
+    /// Look at every signature, seal and number, and change nothing.
+    Check(JsonArgs),
 }
 
 #[derive(Debug, Subcommand)]

@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod screenshot;
 mod stop;
+mod store;
 mod why;
 
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ use clap::Parser as _;
 
 use crate::api::{Failure, Way};
 use crate::daemon;
-use args::{DeviceVerb, Line, Verb};
+use args::{DeviceVerb, Line, StoreVerb, Verb};
 
 /// Runs the command line of this process.
 #[must_use]
@@ -63,6 +64,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Deny(args) => allow::change(&args, Way::Deny),
         Verb::Why(args) => why::why(&args),
         Verb::Stop(args) => stop::stop(&args),
+        Verb::Store(StoreVerb::Check(args)) => store::check(&args),
         Verb::Device(DeviceVerb::Add(args)) => device::add(&args),
         Verb::Device(DeviceVerb::Join(args)) => device::join(&args),
         Verb::Device(DeviceVerb::List(args)) => device::list(&args),

@@ -7,6 +7,7 @@
 
 mod allow;
 mod bounds;
+mod check;
 mod child;
 mod clock;
 mod control;

@@ -92,6 +92,12 @@ impl Node {
                 self.answer_all(conn, rows.into_iter().map(Tell::Device).collect());
                 Ok(())
             }
+            Ask::StoreCheck => {
+                if let Some(desk) = self.desk(conn) {
+                    tokio::spawn(desk.check());
+                }
+                Ok(())
+            }
             Ask::Answer(same) => {
                 self.answer_words(conn, same);
                 Ok(())
