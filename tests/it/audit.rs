@@ -316,6 +316,33 @@ fn other_peoples_readers_read_what_is_exported() {
     assert_eq!(cut.code, Some(0), "{cut}");
 }
 
+#[test]
+fn a_look_at_the_whole_store_holds_until_a_byte_is_changed() {
+    let (world, _daemons) = world(1);
+    let script = "curl -sS -o /dev/null http://shop.example/";
+    let _ran = boxed(&world, "n1", &["-q", "--name", "yard"], script).ok();
+    let check = || world.run("n1", &["store", "check"]);
+    // What is written is sealed within seconds of quiet.
+    let sealed = || check().ok().stdout.contains("box ");
+    assert!(wait_until(LIMIT, sealed), "{}", check());
+    let whole = check().ok().stdout;
+    assert!(whole.contains("all of it holds"), "{whole}");
+    let rows = world.run("n1", &["store", "check", "--json"]).ok().json();
+    let keys = |row: &Value| row["v"] == 1 && row["faulty"] == 0 && row["faults"].is_array();
+    assert!(rows.len() > 3 && rows.iter().all(keys), "{rows:#?}");
+    let damage = "import sqlite3,os; db=sqlite3.connect(os.environ['XDG_STATE_HOME'] + '/bailey/store.db'); \
+                  db.execute('UPDATE envelopes SET bytes=zeroblob(500) WHERE rowid=(SELECT max(rowid) FROM envelopes)'); \
+                  db.commit()";
+    let _damaged = world.sh("n1", &format!("python3 -c \"{damage}\"")).ok();
+    let faulty = check();
+    assert_eq!(faulty.code, Some(1), "{faulty}");
+    assert!(
+        faulty.stdout.contains("✕") && faulty.stdout.contains("envelope "),
+        "{faulty}"
+    );
+    assert!(faulty.stdout.contains("nothing was changed"), "{faulty}");
+}
+
 /// A history that is read while the box dials as fast as it can.
 #[test]
 fn a_follower_of_a_busy_box_misses_nothing_and_sees_nothing_twice() {

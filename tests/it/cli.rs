@@ -32,10 +32,15 @@ fn the_help_is_the_reference() {
         let output = bailey(&words).ok();
         all += &format!("## bailey {verb}\n\n{}\n", output.stdout);
     }
-    for verb in ["add", "join", "list"] {
+    for (group, verb) in [
+        ("device", "add"),
+        ("device", "join"),
+        ("device", "list"),
+        ("store", "check"),
+    ] {
         all += &format!(
-            "## bailey device {verb}\n\n{}\n",
-            bailey(&["device", verb, "--help"]).ok().stdout
+            "## bailey {group} {verb}\n\n{}\n",
+            bailey(&[group, verb, "--help"]).ok().stdout
         );
     }
     insta::assert_snapshot!(all);
