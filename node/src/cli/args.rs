@@ -24,6 +24,8 @@ pub(crate) enum Verb {
     Ps(JsonArgs),
     /// Show what a box dialled, and what was decided.
     Flows(FlowsArgs),
+    /// Show what your boxes talked to, in one screen.
+    Summary(SummaryArgs),
     /// Write what a box dialled for other tools.
     Export(ExportArgs),
     /// Show what was measured inside a box before its command ran.
@@ -192,6 +194,19 @@ pub(crate) struct FilterArgs {
     /// Only this dialled port.
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SummaryArgs {
+    /// The box: NAME, its id, or NAME@DEVICE; each unless it is said.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: Option<String>,
+    /// What is younger: 30s, 10m, 2h, 7d.
+    #[arg(long, value_name = "AGE", default_value = "24h")]
+    pub(crate) since: String,
+    /// One JSON object a line, one a host.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

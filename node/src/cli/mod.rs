@@ -17,6 +17,7 @@ mod run;
 mod screenshot;
 mod stop;
 mod store;
+mod summary;
 mod why;
 
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Ps(args) => read::ps(&args),
         Verb::Flows(args) => read::flows(&args),
+        Verb::Summary(args) => summary::summary(&args),
         Verb::Export(args) => export::export(&args),
         Verb::Notices(args) => read::notices(&args),
         Verb::Allow(args) => allow::change(&args, Way::Allow),

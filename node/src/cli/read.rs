@@ -95,7 +95,7 @@ pub(super) fn each_of(
 }
 
 /// `30s`, `10m`, `2h`, `7d` before now, as milliseconds since 1970.
-fn since(word: &str, age: &str) -> Result<u64, Failure> {
+pub(super) fn since(word: &str, age: &str) -> Result<u64, Failure> {
     let fault = || {
         Failure::usage(format!(
             "{word} {}: want 30s, 10m, 2h or 7d",
