@@ -343,6 +343,44 @@ fn a_look_at_the_whole_store_holds_until_a_byte_is_changed() {
     assert!(faulty.stdout.contains("nothing was changed"), "{faulty}");
 }
 
+#[test]
+fn what_boxes_talked_to_is_one_screen() {
+    let (world, _daemons) = world(1);
+    let script = "for n in 1 2 3; do curl -sS -o /dev/null http://shop.example/bytes/5000; done; \
+                  curl -sS -m 5 -o /dev/null http://192.168.1.9/; true";
+    let _ran = boxed(&world, "n1", &["-q", "--name", "yard"], script).ok();
+    let _ran = boxed(&world, "n1", &["-q", "--name", "quiet"], "true").ok();
+    let shown = world.run("n1", &["summary"]).ok().stdout;
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(
+        lines[0].starts_with("yard on n1 · last 24h · 3 flows to 1 place"),
+        "{shown}"
+    );
+    assert!(lines[0].ends_with("1 refused"), "{shown}");
+    assert!(
+        lines[1].contains("shop.example") && lines[1].contains("3 flows"),
+        "{shown}"
+    );
+    assert!(
+        lines[2].contains("192.168.1.9") && lines[2].contains("refused ×1"),
+        "{shown}"
+    );
+    assert_eq!(lines[3..], ["1 more boxes dialled nothing"], "{shown}");
+    let rows = world.run("n1", &["summary", "yard", "--json"]).ok().json();
+    let all = flows(&world, "n1", "yard");
+    let carried: u64 = all.iter().filter_map(|row| row["bytes_in"].as_u64()).sum();
+    assert_eq!(
+        (&rows[0]["host"], &rows[0]["bytes_in"]),
+        (&"shop.example".into(), &carried.into())
+    );
+    assert_eq!(world.run("n1", &["summary", "nobody"]).code, Some(2));
+    let none = world
+        .run("n1", &["summary", "yard", "--since", "0s"])
+        .ok()
+        .stdout;
+    assert!(none.contains("0 flows to 0 places"), "{none}");
+}
+
 /// A history that is read while the box dials as fast as it can.
 #[test]
 fn a_follower_of_a_busy_box_misses_nothing_and_sees_nothing_twice() {
