@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use bailey_channel::{AsyncChannel, Channel, ChannelError, Message, Step};
 use bailey_fence_plan::channel::{FromFence, ToFence};
@@ -11,7 +12,7 @@ use bailey_gate_proto::channel::{FromGate, ToGate};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::event::{COMMANDS, FenceId, NodeEvent, RunId};
 
@@ -46,7 +47,7 @@ pub(crate) fn fence(
     fence: FenceId,
     events: mpsc::Sender<NodeEvent>,
 ) -> io::Result<Program<ToFence>> {
-    start::<ToFence, FromFence>("bailey-fence", events, move |message| match message {
+    start::<ToFence, FromFence>("bailey-fence", events, None, move |message| match message {
         Some(Message { value, fds }) => NodeEvent::Fence {
             fence,
             said: value,
@@ -60,11 +61,20 @@ pub(crate) fn fence(
 ///
 /// # Errors
 /// When the program is not there or cannot be started.
-pub(crate) fn gate(run: RunId, events: mpsc::Sender<NodeEvent>) -> io::Result<Program<ToGate>> {
-    start::<ToGate, FromGate>("bailey-gate", events, move |message| match message {
-        Some(Message { value, .. }) => NodeEvent::Gate { run, said: value },
-        None => NodeEvent::GateGone { run },
-    })
+pub(crate) fn gate(
+    run: RunId,
+    events: mpsc::Sender<NodeEvent>,
+    credit: Arc<Semaphore>,
+) -> io::Result<Program<ToGate>> {
+    start::<ToGate, FromGate>(
+        "bailey-gate",
+        events,
+        Some(credit),
+        move |message| match message {
+            Some(Message { value, .. }) => NodeEvent::Gate { run, said: value },
+            None => NodeEvent::GateGone { run },
+        },
+    )
 }
 
 /// Starts a program with a channel as its standard input, and a task that
@@ -72,6 +82,7 @@ pub(crate) fn gate(run: RunId, events: mpsc::Sender<NodeEvent>) -> io::Result<Pr
 fn start<T, F>(
     name: &str,
     events: mpsc::Sender<NodeEvent>,
+    credit: Option<Arc<Semaphore>>,
     event: impl Fn(Option<Message<F>>) -> NodeEvent + Send + Sync + 'static,
 ) -> io::Result<Program<T>>
 where
@@ -94,7 +105,7 @@ where
     let channel = AsyncChannel::new(own)?;
     let (commands, outgoing) = mpsc::channel(COMMANDS);
     tokio::spawn(async move {
-        attend(channel, outgoing, child, &events, &event).await;
+        attend(channel, outgoing, child, &events, credit, &event).await;
         let _loop_gone = events.send(event(None)).await;
     });
     Ok(Program { commands })
@@ -105,6 +116,7 @@ async fn attend<T, F>(
     mut outgoing: mpsc::Receiver<Outgoing<T>>,
     mut child: Child,
     events: &mpsc::Sender<NodeEvent>,
+    credit: Option<Arc<Semaphore>>,
     event: &(impl Fn(Option<Message<F>>) -> NodeEvent + Send + Sync),
 ) where
     T: Serialize,
@@ -112,17 +124,25 @@ async fn attend<T, F>(
 {
     /// Frames are gathered to this many bytes before they are sent.
     const GATHER: usize = 64 << 10;
+    // Taken before a message is read, and given back once it is answered for.
+    let mut may_say = credit.is_none();
     loop {
         let room = channel.queued_bytes() < GATHER;
+        let is_flushed = channel.queued_bytes() == 0;
         let result = tokio::select! {
             biased;
             command = outgoing.recv(), if room => match command {
                 Some((command, fds)) => channel.queue(&command, fds),
                 None => break,
             },
-            step = channel.step::<F>() => match step {
+            () = take(credit.as_ref()), if !may_say => {
+                may_say = true;
+                Ok(())
+            }
+            step = step::<F>(&mut channel, may_say), if may_say || !is_flushed => match step {
                 Ok(Step::Flushed) => Ok(()),
                 Ok(Step::Message(message)) => {
+                    may_say = credit.is_none();
                     events.send(event(Some(message))).await.map_err(|_| ChannelError::Closed)
                 }
                 Err(error) => Err(error),
@@ -138,6 +158,26 @@ async fn attend<T, F>(
     let limit = std::time::Duration::from_secs(5);
     if tokio::time::timeout(limit, child.wait()).await.is_err() {
         let _gone = child.kill().await;
+    }
+}
+
+/// Reads and writes, or only writes.
+async fn step<F: DeserializeOwned>(
+    channel: &mut AsyncChannel,
+    reads: bool,
+) -> Result<Step<F>, ChannelError> {
+    match reads {
+        true => channel.step().await,
+        false => channel.flush().await.map(|()| Step::Flushed),
+    }
+}
+
+/// Takes one, which somebody else gives back.
+async fn take(credit: Option<&Arc<Semaphore>>) {
+    if let Some(credit) = credit
+        && let Ok(permit) = credit.acquire().await
+    {
+        permit.forget();
     }
 }
 

@@ -36,6 +36,7 @@ mod serve;
 mod shared;
 mod store;
 mod trash;
+mod unwritten;
 mod why;
 
 use std::collections::BTreeMap;
@@ -212,8 +213,8 @@ impl Node {
             Ok(()) => self.in_flight += 1,
             Err(blocking::TrySendError::Full(ask) | blocking::TrySendError::Disconnected(ask)) => {
                 log!("the store's thread does not take asks");
-                if let StoreAsk::Append { tag, .. } = ask {
-                    self.on_not_appended(tag, "the store does not answer");
+                if let StoreAsk::Append { tag, event, .. } = ask {
+                    self.on_not_appended(tag, "the store does not answer", event);
                 }
             }
         }
@@ -225,7 +226,7 @@ impl Node {
         }
         match tell {
             StoreTell::Appended { doc, entry, tag } => self.on_appended(doc, &entry, tag),
-            StoreTell::NotAppended { tag, why } => self.on_not_appended(tag, &why),
+            StoreTell::NotAppended { tag, why, event } => self.on_not_appended(tag, &why, *event),
             StoreTell::Heads(heads) => self.devices.heads(heads),
             StoreTell::Ingested {
                 peer,
@@ -274,11 +275,16 @@ impl Node {
             Tag::None | Tag::Listed(_) | Tag::Report(_) => {}
             Tag::Started(run) => self.on_started(run),
             Tag::Told(run) => {
+                self.give_credit(run);
                 if let Event::FlowRefused(refused) = &entry.event {
                     self.on_refused(run, refused);
                 }
             }
-            Tag::Ticket(run, ticket) => self.answer_gate(run, ToGate::Committed { ticket }),
+            Tag::Missing(run, count) => self.on_missing_told(run, count),
+            Tag::Ticket(run, ticket) => {
+                self.give_credit(run);
+                self.answer_gate(run, ToGate::Committed { ticket });
+            }
             Tag::Reach(run, doc) => self.on_reach_entered(run, doc, Ok(())),
             Tag::ReachAgain(run, doc) => self.on_entered_again(run, doc, true),
             Tag::Ended(run) => self.on_ended(run),
@@ -293,14 +299,21 @@ impl Node {
     }
 
     /// The audit cannot take an entry: nothing new goes out, what runs goes on.
-    fn on_not_appended(&mut self, tag: Tag, why: &str) {
+    fn on_not_appended(&mut self, tag: Tag, why: &str, event: Event) {
         log!("the audit cannot be written: {why}");
         match tag {
-            Tag::None | Tag::Told(_) => {}
+            Tag::None => {}
+            Tag::Missing(run, _) => self.on_missing_untold(run),
+            Tag::Told(run) => {
+                self.give_credit(run);
+                self.keep_unwritten(run, event);
+            }
             Tag::Listed(run) | Tag::Started(run) | Tag::Report(run) => {
                 self.fail(run, format!("the audit cannot be written: {why}"))
             }
             Tag::Ticket(run, ticket) => {
+                self.give_credit(run);
+                self.forget_unopened(run, &event);
                 self.answer_gate(run, ToGate::Refused { ticket });
                 self.on_unwritten(run);
             }
@@ -425,6 +438,7 @@ impl Node {
         self.push_facts();
         self.write_refusals();
         self.enter_unwritten();
+        self.enter_unwritten_ends();
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }

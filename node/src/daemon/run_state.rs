@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bailey_fence_plan::channel::{BoxSpec, ToFence};
@@ -25,6 +26,7 @@ use bailey_model::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use tokio::sync::Semaphore;
 
 use super::allow::Questions;
 use super::child::Program;
@@ -36,6 +38,7 @@ use super::refusals::Refusals;
 use super::reports::Boundary;
 use super::screenshot::Screen;
 use super::shared::Writable;
+use super::unwritten::Unwritten;
 use crate::api::Ended;
 
 /// Refused hosts and addresses that are told apart in a run's summary.
@@ -108,6 +111,10 @@ pub(crate) struct Run {
     pub(crate) limits_met: Vec<String>,
     pub(crate) fence: Option<Program<ToFence>>,
     pub(crate) gate: Option<Program<ToGate>>,
+    /// How many more entries its gate may tell before some are answered for.
+    pub(crate) credit: Option<Arc<Semaphore>>,
+    /// What its gate told and could not be written.
+    pub(crate) unwritten: Unwritten,
     /// A pidfd of its pid 1.
     pub(crate) pid1: Option<OwnedFd>,
     /// Its namespaces, for further commands.
@@ -213,6 +220,8 @@ impl Run {
             screen: spec.display.map(Screen::new),
             fence: None,
             gate: None,
+            credit: None,
+            unwritten: Unwritten::default(),
             pid1: None,
             namespaces: Vec::new(),
             proc_root: None,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bailey_docs_store::{DocId, Urgency};
@@ -12,6 +13,8 @@ use bailey_model::{
     Receipt, Refusal, RequestOutcome, StoppedBy,
 };
 
+use tokio::sync::Semaphore;
+
 use super::event::RunId;
 use super::launchers::Serves;
 use super::limits::BoxCgroup;
@@ -19,6 +22,7 @@ use super::prepare::Begun;
 use super::reports::Boundary;
 use super::run_state::{Noted, Phase, Prepared, Run, Waiting};
 use super::store::Tag;
+use super::unwritten::CREDIT;
 use super::{Node, child, clock, facts, prepare, publish};
 use crate::api::{Failure, RunAsk, Tell};
 use crate::{show, unseen};
@@ -201,7 +205,8 @@ impl Node {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        match child::gate(id, self.events.clone()) {
+        let credit = Arc::new(Semaphore::new(CREDIT));
+        match child::gate(id, self.events.clone(), Arc::clone(&credit)) {
             Ok(gate) => {
                 let (published, fds) = run.listeners.hand_over(tun);
                 let config = GateConfig {
@@ -212,6 +217,7 @@ impl Node {
                 };
                 gate.send(ToGate::Start(config), fds);
                 run.gate = Some(gate);
+                run.credit = Some(credit);
             }
             Err(error) => self.fail(id, format!("gate: {error}")),
         }
@@ -222,6 +228,11 @@ impl Node {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
+        // All but entries is answered for at once.
+        let entry = matches!(said, FromGate::Event { .. });
+        if let Some(credit) = run.credit.as_ref().filter(|_| !entry) {
+            credit.add_permits(1);
+        }
         match said {
             FromGate::Ready => {
                 run.gate_ready = true;
@@ -240,7 +251,7 @@ impl Node {
 
     fn on_gate_event(&mut self, id: RunId, ticket: Option<u64>, event: GateEvent) {
         if self.is_probe(id, &event) {
-            return;
+            return self.give_credit(id);
         }
         let Some(run) = self.runs.get_mut(&id) else {
             return;

@@ -91,6 +91,8 @@ pub(crate) enum Tag {
     Ticket(RunId, u64),
     /// An entry of a run that nothing waits for.
     Told(RunId),
+    /// That so many entries of a run are missing.
+    Missing(RunId, u64),
     /// One of the entries of a run's changed reach.
     Reach(RunId, DocId),
     /// One of these that could not be written before.
@@ -107,7 +109,11 @@ pub(crate) enum StoreTell {
     /// An entry stands in the journal.
     Appended { doc: DocId, entry: Entry, tag: Tag },
     /// An entry could not be written.
-    NotAppended { tag: Tag, why: String },
+    NotAppended {
+        tag: Tag,
+        why: String,
+        event: Box<Event>,
+    },
     /// An envelope was taken.
     Ingested {
         peer: DeviceId,

@@ -175,6 +175,7 @@ impl Thread {
             Err(error) => answers.push(StoreTell::NotAppended {
                 tag,
                 why: error.to_string(),
+                event: Box::new(event),
             }),
         }
     }
@@ -202,6 +203,7 @@ impl Thread {
             Err(error) => StoreTell::NotAppended {
                 tag,
                 why: error.to_string(),
+                event: Box::new(entry.event),
             },
         }));
     }
@@ -210,9 +212,10 @@ impl Thread {
         let now = clock::now();
         self.changed = true;
         match ask {
-            StoreAsk::Append { tag, .. } => StoreTell::NotAppended {
+            StoreAsk::Append { tag, event, .. } => StoreTell::NotAppended {
                 tag,
                 why: "appended out of its place".to_owned(),
+                event: Box::new(event),
             },
             StoreAsk::Ingest { peer, chain, bytes } => self.ingest(peer, chain, &bytes),
             StoreAsk::Range {
