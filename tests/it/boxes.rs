@@ -6,7 +6,7 @@ use std::time::Duration;
 use bailey_tests::{TestWorld, wait_until};
 use nix::sys::signal::Signal;
 
-use crate::common::{LIMIT, attached, boxed, daemon, is_clean, on_terminal, stop};
+use crate::common::{LIMIT, attached, boxed, daemon, flows, is_clean, on_terminal, stop, world};
 
 #[test]
 fn the_childs_own_exit_code_passes_through() {
@@ -465,4 +465,49 @@ fn the_result_file_is_a_file_and_says_of_a_failure_too() {
         (&2.into(), &serde_json::Value::Null)
     );
     assert!(result[0]["end"].is_string(), "{result:?}");
+}
+
+/// Connects one after the other, and says the median in milliseconds.
+const TIMED: &str = "import socket,time
+took=[]
+for _ in range(60):
+    start=time.monotonic()
+    socket.create_connection(('93.184.216.34',80),10).close()
+    took.append(time.monotonic()-start)
+    time.sleep(0.01)
+print(sorted(took)[30]*1000)";
+
+/// A flow a datagram, as many as the gate takes.
+const FLOOD: &str = "import socket,random
+print('up',flush=True)
+udp=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+while True:
+    try: udp.sendto(b'x',('93.184.216.34',random.randrange(1024,65535)))
+    except OSError: pass";
+
+#[test]
+fn a_box_that_floods_its_gate_slows_itself_and_no_other_box() {
+    let (world, _daemons) = world(1);
+    let timed = |name: &str| {
+        let words = ["run", "-q", "--name", name, "--", "python3", "-c", TIMED];
+        let said = world.run("n1", &words).ok().stdout;
+        said.trim().parse::<f64>().unwrap()
+    };
+    let calm = timed("calm");
+    let flood = world.start(
+        "n1",
+        &["run", "-q", "--name", "flood", "--", "python3", "-c", FLOOD],
+    );
+    flood.wait_line(LIMIT, |line| line == "up");
+    let beside = timed("beside");
+    let _stopped = stop(&world, "n1", "flood");
+    drop(flood);
+    // The control: it did flood, each datagram with an entry.
+    let entered = flows(&world, "n1", "flood").len();
+    assert!(entered > 1000, "{entered} entries only");
+    eprintln!("{calm} ms alone, {beside} ms beside a flood of {entered} entries");
+    assert!(
+        beside < calm.max(1.0) * 120.0,
+        "{calm} ms alone, {beside} ms beside a flood"
+    );
 }

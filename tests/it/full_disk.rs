@@ -98,6 +98,15 @@ fn full_and_free_again(world: &TestWorld) {
     let entered = rows.iter().filter(|row| row["kind"] == "flow").count();
     assert_eq!(entered, passed as usize, "each that left is entered");
     assert_eq!(rows.last().unwrap()["end"], "exited 0");
+    // What ended while nothing could be written has its end, and nothing has one
+    // that never was.
+    for row in rows.iter().filter(|row| row["kind"] == "flow") {
+        assert!(
+            row["end"].is_string() && row["bytes_in"].as_u64() > Some(0),
+            "{row}"
+        );
+    }
+    assert!(rows.iter().all(|row| row["kind"] != "end"), "{rows:#?}");
 }
 
 /// Dials of the box, one at a word.
