@@ -5,7 +5,7 @@
 //! One flow may carry many connections, so every datagram of a flow is looked at
 //! for as long as its name must be proven.
 
-use super::keys::{Keys, Version};
+use super::keys::{Keys, Version, is_spoken_elsewhere};
 use super::reader::Reader;
 use super::{MAX_HELLO, Read, Spoken, hello};
 
@@ -72,7 +72,14 @@ impl DatagramPeek {
     pub(crate) fn look(&mut self, datagram: &[u8]) -> Looked {
         let (mut looked, mut rest) = (Looked::default(), datagram);
         for at in 0.. {
-            let Some(packet) = packet(rest) else { break };
+            let Some(packet) = packet(rest) else {
+                // Some server may read what this does not.
+                if long_version(rest).is_some_and(is_spoken_elsewhere) {
+                    looked.begins = true;
+                    looked.spoken.push(Spoken::Unreadable);
+                }
+                break;
+            };
             if at == MAX_PACKETS {
                 looked.spoken.push(Spoken::Unreadable);
                 break;
@@ -150,6 +157,15 @@ impl DatagramPeek {
         });
         Some(self.connections.len() - 1)
     }
+}
+
+/// The version that a long header at a datagram's front has (RFC 8999 §5.1).
+fn long_version(datagram: &[u8]) -> Option<u32> {
+    let mut reader = Reader(datagram);
+    reader.u8().filter(|first| first & 0x80 != 0)?;
+    let version = u32::from_be_bytes(reader.array()?);
+    let (id, source) = (reader.vec8()?, reader.vec8()?);
+    (id.0.len() <= MAX_ID && source.0.len() <= MAX_ID).then_some(version)
 }
 
 /// The packet at a datagram's front, if it has a long header of a known version.

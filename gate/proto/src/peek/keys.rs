@@ -14,6 +14,17 @@ pub(super) enum Version {
     Two,
 }
 
+/// Whether servers have spoken a version whose Initial packets are not read here:
+/// drafts of version 1, and what Google, Meta and Microsoft had before it. Of any
+/// other a server says only that it does not know it (RFC 8999 §6).
+pub(super) fn is_spoken_elsewhere(version: u32) -> bool {
+    let [first, second, third, _] = version.to_be_bytes();
+    (first, second, third) == (0xff, 0, 0)
+        || matches!(first, b'Q' | b'T') && second.is_ascii_digit() && third.is_ascii_digit()
+        || version >> 4 == 0x0fac_eb00
+        || version >> 4 == 0x0abc_d000
+}
+
 impl Version {
     pub(super) fn of(number: u32) -> Option<Self> {
         match number {

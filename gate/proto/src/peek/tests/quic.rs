@@ -76,6 +76,31 @@ fn what_is_no_initial_packet_says_nothing() {
 }
 
 #[test]
+fn a_version_that_other_servers_read_is_unreadable_here() {
+    let packet = initial(Version::One, &[1; 8], 3, &crypto(0, &hello_for("a.b"))).unwrap();
+    let of = |version: u32| {
+        let mut other = packet.clone();
+        other[1..5].copy_from_slice(&version.to_be_bytes());
+        DatagramPeek::default().look(&other).spoken
+    };
+    assert_eq!(of(1), [spoken("a.b")]);
+    for version in [
+        0xff00_001d,
+        0x5130_3530,
+        0x5430_3531,
+        0xface_b002,
+        0xabcd_0001,
+    ] {
+        assert_eq!(of(version), [Spoken::Unreadable], "{version:x}");
+    }
+    // Negotiation of versions, and a media packet (RFC 3550) whose octets happen
+    // to read as a long header.
+    for version in [0, 0x1a2a_3a4a, 0x6000_0123] {
+        assert_eq!(of(version), [], "{version:x}");
+    }
+}
+
+#[test]
 fn a_hello_behind_other_packets_is_found() {
     let hello = initial(Version::One, &[1; 8], 3, &crypto(0, &hello_for("a.b"))).unwrap();
     // Early data of the same client: type 1 in version 1, and a length.
