@@ -48,8 +48,6 @@ const ALLOWED: &[&str] = &[
     "epoll_wait",
     "exit",
     "exit_group",
-    "fcntl",
-    "fcntl64",
     "futex",
     "futex_time64",
     "getpeername",
@@ -159,6 +157,26 @@ fn filter() -> Result<ScmpFilterContext, ConfineError> {
             filter.add_rule_conditional(ScmpAction::Allow, call, &[data])?;
         }
     }
+    // Neither an owner nor a signal of its choice: a socket would send that signal
+    // to any process of the user (fcntl(2), F_SETOWN, F_SETSIG, O_ASYNC).
+    let async_flag = number(libc::O_ASYNC);
+    for name in ["fcntl", "fcntl64"] {
+        let Ok(call) = ScmpSyscall::from_name(name) else {
+            continue;
+        };
+        for command in [
+            libc::F_GETFD,
+            libc::F_SETFD,
+            libc::F_GETFL,
+            libc::F_DUPFD_CLOEXEC,
+        ] {
+            let same = scmp_cmp!($arg1 & low == number(command));
+            filter.add_rule_conditional(ScmpAction::Allow, call, &[same])?;
+        }
+        let set = scmp_cmp!($arg1 & low == number(libc::F_SETFL));
+        let quiet = scmp_cmp!($arg2 & async_flag == 0);
+        filter.add_rule_conditional(ScmpAction::Allow, call, &[set, quiet])?;
+    }
     // For abort(3), which signals its own thread.
     let own = u64::from(std::process::id());
     let own = scmp_cmp!($arg0 & low == own);
@@ -174,6 +192,7 @@ mod tests {
     use std::process::Command;
 
     use nix::errno::Errno;
+    use nix::fcntl::{FcntlArg, OFlag};
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     use nix::unistd::{Pid, getppid};
 
@@ -270,6 +289,14 @@ mod tests {
             "a namespace",
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER),
         );
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let flags = |flags| nix::fcntl::fcntl(&socket, FcntlArg::F_SETFL(flags));
+        let asynchronous = OFlag::O_NONBLOCK | OFlag::from_bits_retain(libc::O_ASYNC);
+        denied("a signal for what comes", flags(asynchronous));
+        flags(OFlag::O_NONBLOCK).unwrap();
+        let copy = nix::fcntl::fcntl(&socket, FcntlArg::F_DUPFD(100));
+        denied("a descriptor that outlives", copy);
+        socket.try_clone().unwrap();
         // What a gate lives by still works.
         assert_eq!(
             TcpStream::connect((Ipv4Addr::LOCALHOST, 1))

@@ -11,10 +11,16 @@ use bailey_fence_plan::channel::{FromFence, ToFence};
 use bailey_gate_proto::channel::{FromGate, ToGate};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::log::log;
+
 use super::event::{COMMANDS, FenceId, NodeEvent, RunId};
+
+/// Bytes of one line that a program says of its faults.
+const MAX_SAID: usize = 1024;
 
 /// A command and its descriptors.
 pub(crate) type Outgoing<T> = (T, Vec<OwnedFd>);
@@ -91,17 +97,24 @@ where
 {
     let (own, theirs) = Channel::pair().map_err(io::Error::other)?;
     let program = beside(name)?;
-    let child = Command::new(&program)
+    let mut child = Command::new(&program)
         // A box sees the words of its pid 1, and no path of this machine in them.
         .arg0(name)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
-        .stderr(Stdio::inherit())
+        .stderr(match credit {
+            // What a box may make of its gate writes no file.
+            Some(_) => Stdio::piped(),
+            None => Stdio::inherit(),
+        })
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
+    if let Some(stderr) = child.stderr.take() {
+        tokio::spawn(copy_to_log(name.to_owned(), stderr));
+    }
     let channel = AsyncChannel::new(own)?;
     let (commands, outgoing) = mpsc::channel(COMMANDS);
     tokio::spawn(async move {
@@ -109,6 +122,15 @@ where
         let _loop_gone = events.send(event(None)).await;
     });
     Ok(Program { commands })
+}
+
+/// What a program says of its faults, a part a line; the log bounds how much.
+async fn copy_to_log(name: String, mut stderr: tokio::process::ChildStderr) {
+    let mut bytes = vec![0; MAX_SAID];
+    while let Ok(count @ 1..) = stderr.read(&mut bytes).await {
+        let said = bytes.get(..count).unwrap_or_default();
+        log!("{name}: {}", String::from_utf8_lossy(said).trim_end());
+    }
 }
 
 async fn attend<T, F>(
