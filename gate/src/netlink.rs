@@ -33,6 +33,12 @@ const DEFAULT_V4: u8 = 1;
 /// As [`DEFAULT_V4`]; 2000::/3 is all of the public IPv6 addresses.
 const DEFAULT_V6: u8 = 3;
 
+/// Tunnels that lead to more IPv4 addresses than this are a default route in
+/// pieces: an eighth of all. A company's own are far fewer.
+const MOST_V4: u128 = 1 << 29;
+/// As [`MOST_V4`]: a quarter of 2000::/3. All of fc00::/7 is less.
+const MOST_V6: u128 = 1 << 123;
+
 /// What can go wrong while reading the node's addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
@@ -136,7 +142,7 @@ impl Netlink {
         for (number, question) in (1..).zip(questions) {
             self.ask(number, question, &mut found)?;
         }
-        Ok(found.addrs)
+        Ok(found.finish())
     }
 
     fn ask(
@@ -189,6 +195,11 @@ struct Found {
 }
 
 impl Found {
+    fn finish(mut self) -> NodeAddrs {
+        drop_split_default(&mut self.addrs.tunnels);
+        self.addrs
+    }
+
     fn note(&mut self, message: &RouteNetlinkMessage) {
         match message {
             RouteNetlinkMessage::NewLink(link) => self.note_link(link),
@@ -285,5 +296,66 @@ impl Found {
             }
             _ => {}
         }
+    }
+}
+
+/// Networks through tunnels that together are most of a family's addresses are a
+/// default route that leaves some out, in as many prefixes as that takes: what is
+/// public there is no network of the node's own.
+fn drop_split_default(tunnels: &mut Vec<(IpAddr, u8)>) {
+    for (v6, bits, most) in [(false, 32, MOST_V4), (true, 128, MOST_V6)] {
+        let size = |len: u8| 1_u128.checked_shl(u32::from(bits - len.min(bits)));
+        let sizes = tunnels
+            .iter()
+            .filter(|(ip, _)| ip.is_ipv6() == v6)
+            .map(|(_, len)| size(*len).unwrap_or(u128::MAX));
+        let all = sizes.fold(0_u128, u128::saturating_add);
+        if all > most {
+            tunnels.retain(|(ip, _)| ip.is_ipv6() != v6);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(networks: &[&str]) -> usize {
+        let network = |text: &&str| {
+            let (ip, len) = text.split_once('/').unwrap();
+            (ip.parse().unwrap(), len.parse().unwrap())
+        };
+        let mut tunnels: Vec<(IpAddr, u8)> = networks.iter().map(network).collect();
+        drop_split_default(&mut tunnels);
+        tunnels.len()
+    }
+
+    #[test]
+    fn a_default_route_in_pieces_is_no_network_of_ones_own() {
+        // Networks that a company routes, its own and a public one.
+        let office = [
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "17.0.0.0/8",
+            "fd00::/8",
+            "2001:db8::/32",
+        ];
+        assert_eq!(left(&office), office.len());
+        // All but the private ones, as tunnels write it.
+        let split = [
+            "0.0.0.0/5",
+            "8.0.0.0/7",
+            "11.0.0.0/8",
+            "12.0.0.0/6",
+            "16.0.0.0/4",
+            "32.0.0.0/3",
+            "64.0.0.0/2",
+            "128.0.0.0/3",
+            "fd00::/8",
+        ];
+        assert_eq!(left(&split), 1);
+        assert_eq!(left(&["64.0.0.0/2"]), 0);
+        assert_eq!(left(&["2000::/4", "10.0.0.0/8"]), 1);
+        assert_eq!(left(&["::/0", "0.0.0.0/0"]), 0);
     }
 }

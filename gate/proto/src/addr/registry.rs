@@ -93,6 +93,13 @@ pub(super) const V4: &[Row<Ipv4Addr>] = &[
         "Amazon ECS task credentials",
     ),
     v4_row([169, 254, 170, 23], 32, Metadata, "Amazon EKS pod identity"),
+    v4_row(
+        [169, 254, 42, 42],
+        32,
+        Metadata,
+        "Scaleway instance metadata",
+    ),
+    v4_row([169, 254, 0, 23], 32, Metadata, "Tencent instance metadata"),
     v4_row([172, 16, 0, 0], 12, Local, "private use, RFC 1918"),
     v4_row(
         [192, 0, 0, 0],
@@ -343,6 +350,24 @@ pub(super) const V6: &[Row<Ipv6Addr>] = &[
         128,
         Metadata,
         "Amazon instance metadata",
+    ),
+    v6_row(
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23],
+        128,
+        Metadata,
+        "Amazon EKS pod identity",
+    ),
+    v6_row(
+        [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42],
+        128,
+        Metadata,
+        "Scaleway instance metadata",
+    ),
+    v6_row(
+        [0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe],
+        128,
+        Metadata,
+        "OpenStack instance metadata, link local",
     ),
     v6_row(
         [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254],
