@@ -18,6 +18,9 @@ use crate::step::StepError;
 const NESTED: u64 = 32;
 /// Of what all programs of a user share, a box may take one part in this many.
 const SHARE: u64 = 4;
+/// What is counted for a user and not for a process: signals that wait, bytes in
+/// message queues, and memory that is kept from being swapped.
+const SHARED: [Resource; 3] = [Resource::Sigpending, Resource::Msgqueue, Resource::Memlock];
 /// Open files that a box may have at least, and where the system has no limit,
 /// the kernel's own (fs.nr_open).
 const FEWEST_FILES: u64 = 1024;
@@ -77,7 +80,10 @@ impl Bounds {
             ("max_user_namespaces", sandbox),
             ("max_pid_namespaces", sandbox),
             ("max_net_namespaces", sandbox),
-            ("max_mnt_namespaces", any),
+            // A name with a mount on it can be replaced from a mount namespace in
+            // which nothing is mounted there: what covers a granted name would
+            // fall off.
+            ("max_mnt_namespaces", 0),
             ("max_ipc_namespaces", any),
             ("max_uts_namespaces", any),
             ("max_cgroup_namespaces", any),
@@ -134,6 +140,12 @@ impl Bounds {
                 StepError::from(errno).at(&step, None)
             })?;
         }
+        for resource in SHARED {
+            share(resource).map_err(|errno| {
+                let step = format!("limit {resource:?} to a part");
+                StepError::from(errno).at(&step, None)
+            })?;
+        }
         Ok(())
     }
 
@@ -167,6 +179,15 @@ fn share_files(usual: u64) -> Result<(), Errno> {
         maximum: Some(most),
     };
     setrlimit(Resource::Nofile, limit)
+}
+
+/// A part of what the user may have. Who may have any number is given no bound
+/// here either.
+fn share(resource: Resource) -> Result<(), Errno> {
+    match getrlimit(resource).maximum {
+        Some(whole) => lower(resource, whole / SHARE),
+        None => Ok(()),
+    }
 }
 
 /// Sets both limits, or keeps what is lower already.

@@ -234,3 +234,71 @@ print(made, why, soft, hard)";
     let out = limited(script, "").run().ok();
     assert_eq!(out, format!("128 ENOSPC {soft} {most}\n"));
 }
+
+#[test]
+fn a_box_has_a_part_of_the_signals_queues_and_locked_memory_of_the_user() {
+    let script = r"
+import resource
+for name in ['SIGPENDING', 'MSGQUEUE', 'MEMLOCK']:
+    number = {'SIGPENDING': 11, 'MSGQUEUE': 12, 'MEMLOCK': 8}[name]
+    soft, hard = resource.getrlimit(number)
+    try: resource.setrlimit(number, (soft, -1)); print('raised')
+    except (ValueError, OSError): pass
+    print(soft, hard)";
+    use nix::sys::resource::{Resource, getrlimit};
+    let shared = [
+        Resource::RLIMIT_SIGPENDING,
+        Resource::RLIMIT_MSGQUEUE,
+        Resource::RLIMIT_MEMLOCK,
+    ];
+    let want: Vec<String> = shared
+        .into_iter()
+        .map(|resource| match getrlimit(resource).unwrap() {
+            (_, u64::MAX) => "raised\n-1 -1\n".to_owned(),
+            (_, hard) => format!("{0} {0}\n", hard / 4),
+        })
+        .collect();
+    assert!(want.iter().any(|text| !text.contains("raised")), "{want:?}");
+    assert_eq!(limited(script, "").run().ok(), want.concat());
+}
+
+/// Goes to a mount namespace where nothing is mounted but an empty folder, with
+/// a descriptor of the granted folder, and renames what is covered in it.
+const UNCOVER: &str = r"
+import ctypes, os, sys, errno
+libc=ctypes.CDLL(None, use_errno=True)
+def step(what, bad):
+    if bad: print(what, errno.errorcode[ctypes.get_errno()]); sys.exit()
+uid, gid = os.getuid(), os.getgid()
+step('unshare', libc.unshare(0x10000000|0x20000))
+for name, text in [('setgroups','deny'),('uid_map',f'0 {uid} 1'),('gid_map',f'0 {gid} 1')]:
+    open('/proc/self/'+name,'w').write(text)
+folder=os.open(sys.argv[1], os.O_RDONLY)
+step('private', libc.mount(None, b'/', None, 0x44000, None))
+step('tmpfs', libc.mount(b'none', b'/tmp', b'tmpfs', 0, None))
+os.chdir('/tmp'); os.mkdir('old')
+step('pivot', libc.syscall(155, b'.', b'old'))
+step('detach', libc.umount2(b'/old', 2))
+os.rename('.bashrc', 'moved', src_dir_fd=folder, dst_dir_fd=folder)
+print('renamed')";
+
+/// The kernel refuses to rename what is mounted upon in the mount namespace of
+/// who asks, and in no other.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_is_covered_cannot_be_renamed_from_a_mount_namespace_of_the_boxs_making() {
+    let ask = |broken| {
+        let given = support::folder("uncover");
+        support::write(&given.join(".bashrc"), "the person's");
+        let mut ask = Ask::python(UNCOVER).tier(Tier::L1).grant(&given, false);
+        ask.spec
+            .command
+            .push(given.as_os_str().as_encoded_bytes().to_vec());
+        ask.spec.broken = broken;
+        let out = ask.run().out;
+        (out, given.join(".bashrc").exists())
+    };
+    assert_eq!(ask(None), ("unshare ENOSPC\n".to_owned(), true));
+    // The control: it is the count that holds it.
+    assert_eq!(ask(Some(Layer::Limits)), ("renamed\n".to_owned(), false));
+}

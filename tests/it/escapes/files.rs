@@ -64,6 +64,12 @@ fn a_start_file_in_a_writable_grant_stays_as_it_is() {
     held("start-file");
 }
 
+/// At l1 too, where a program may make user namespaces.
+#[test]
+fn no_covered_name_is_replaced_from_another_mount_namespace() {
+    held("uncover");
+}
+
 /// The hole beside it: what is not there cannot be covered, and nothing is made
 /// in a granted folder. A person who grants a home writable should know.
 #[test]

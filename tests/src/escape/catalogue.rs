@@ -139,6 +139,7 @@ pub const ATTACKS: &[Attack] = &[
     row("ssh-keys", "let somebody in: .ssh in a writable grant", Words::Writable, Outside, Always),
     row("start-file", "change .bashrc in a writable grant", Words::Writable, Outside, Always),
     row("start-file-absent", "make a start file that was not there", Words::Writable, Outside, Never),
+    row("uncover", "replace a covered name from other mounts", Words::Writable, Outside, Always),
     row("set-id-bits", "make a set-id program, by twelve calls", Words::Writable, Outside, Filtered),
     row("core-dump", "have a core written or piped", Words::Writable, Outside, Always),
     // Processes.

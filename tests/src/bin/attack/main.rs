@@ -8,6 +8,7 @@ mod counts;
 mod deny;
 mod files;
 mod kernel;
+mod mounts;
 mod processes;
 mod setid;
 mod sockets;
@@ -37,6 +38,7 @@ fn all() -> impl Iterator<Item = Attack> {
     [
         files::ALL,
         setid::ALL,
+        mounts::ALL,
         processes::ALL,
         sockets::ALL,
         counts::ALL,
