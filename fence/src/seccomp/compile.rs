@@ -122,6 +122,7 @@ fn one_of(test: &Test) -> Vec<ScmpArgCompare> {
         Test::Low(arg, value) => vec![masked(arg, LOW, u64::from(value))],
         Test::Is(arg, value) => vec![ScmpArgCompare::new(arg, ScmpCompareOp::Equal, value)],
         Test::Has(arg, bits) => vec![masked(arg, bits, bits)],
+        Test::Part(arg, mask, bits) => vec![masked(arg, mask, bits)],
         Test::NoneOf(arg, [only]) => {
             vec![ScmpArgCompare::new(arg, ScmpCompareOp::NotEqual, *only)]
         }

@@ -46,6 +46,8 @@ pub(crate) enum Test {
     NoneOf(u32, &'static [u64]),
     /// All these bits are set.
     Has(u32, u64),
+    /// Of these bits (second) just those (third) are set.
+    Part(u32, u64, u64),
 }
 
 /// What a refused call returns.
@@ -82,7 +84,7 @@ pub(crate) type Refusal = (&'static str, &'static [Test], Answer, For, &'static 
 
 use Answer::{Eafnosupport, Enosys, Eperm, Eprotonosupport};
 use For::{Every, NoNamespaces, NoNetwork, Plain};
-use Test::{Has, Is, Low, NoneOf};
+use Test::{Has, Is, Low, NoneOf, Part};
 
 const UNIX: u64 = 1;
 const UNIX_LOW: u32 = 1;
@@ -96,6 +98,14 @@ const NETLINK: u64 = 16;
 const ROUTE: u64 = 0;
 /// By the type alone, ICMP, TCP, UDP, ICMPv6.
 const CARRIED: &[u64] = &[0, 1, 6, 17, 58];
+
+/// The bits of a socket's type that are its kind, and the kinds that are neither
+/// streams, datagrams nor raw packets.
+const KIND: u64 = 0xf;
+const RDM: u64 = 4;
+const SEQPACKET: u64 = 5;
+const DCCP: u64 = 6;
+const PACKET: u64 = 10;
 
 const SET_USER_ID: u64 = 0o4000;
 const SET_GROUP_ID: u64 = 0o2000;
@@ -119,6 +129,8 @@ const SOL_IPV6: u32 = 41;
 
 const FAMILY: &str = "only UNIX, INET, INET6 and NETLINK: each other family is more kernel, some leave the namespace";
 const PROTOCOL: &str = "only TCP, UDP and ICMP: the gate carries no other, and SCTP, DCCP, L2TP, MPTCP and SMC are more kernel";
+const KINDS: &str =
+    "SCTP and DCCP are what these kinds of socket mean there, whatever protocol is named";
 const ALONE: &str = "no network, where no network namespace can take it away";
 const SHARED: &str = "shared with every process of the machine, where no namespace parts them";
 const PATHS: &str = "a socket with a path leads to any program of the user's: the session's bus, a container engine, the node";
@@ -148,6 +160,15 @@ pub(crate) const REFUSED: &[Refusal] = &[
     ("socket", &[Is(0, NETLINK), NoneOf(2, &[ROUTE])], Eafnosupport, Every, "of netlink only ROUTE, which programs read addresses from"),
     ("socket", &[Is(0, INET), NoneOf(2, CARRIED)], Eprotonosupport, Every, PROTOCOL),
     ("socket", &[Is(0, INET6), NoneOf(2, CARRIED)], Eprotonosupport, Every, PROTOCOL),
+    // By protocol 0 the kind alone chooses it. Beside the kind stand flags.
+    ("socket", &[Is(0, INET), Part(1, KIND, RDM)], Eprotonosupport, Every, KINDS),
+    ("socket", &[Is(0, INET), Part(1, KIND, SEQPACKET)], Eprotonosupport, Every, KINDS),
+    ("socket", &[Is(0, INET), Part(1, KIND, DCCP)], Eprotonosupport, Every, KINDS),
+    ("socket", &[Is(0, INET), Part(1, KIND, PACKET)], Eprotonosupport, Every, KINDS),
+    ("socket", &[Is(0, INET6), Part(1, KIND, RDM)], Eprotonosupport, Every, KINDS),
+    ("socket", &[Is(0, INET6), Part(1, KIND, SEQPACKET)], Eprotonosupport, Every, KINDS),
+    ("socket", &[Is(0, INET6), Part(1, KIND, DCCP)], Eprotonosupport, Every, KINDS),
+    ("socket", &[Is(0, INET6), Part(1, KIND, PACKET)], Eprotonosupport, Every, KINDS),
     ("socket", &[NoneOf(0, &[UNIX])], Eafnosupport, NoNetwork, ALONE),
     ("socketpair", &[NoneOf(0, &[UNIX])], Eafnosupport, Every, FAMILY),
     ("socketpair", &[NoneOf(0, &[UNIX])], Eafnosupport, NoNetwork, ALONE),
@@ -303,6 +324,8 @@ pub(crate) const REFUSED: &[Refusal] = &[
     ("io_uring_setup", &[], Enosys, Every, RING),
     ("io_uring_enter", &[], Enosys, Every, RING),
     ("io_uring_register", &[], Enosys, Every, RING),
+    ("io_setup", &[], Enosys, Every, "the old queue of reads and writes: how many there may be (fs.aio-max-nr) is counted for the whole machine"),
+    ("fcntl", &[Low(1, 1024)], Eperm, Every, "F_SETLEASE: whoever opens the file outside waits for it, 45 s each time, on what is granted read-only too"),
     ("add_key", &[], Enosys, Every, KEYS),
     ("keyctl", &[], Enosys, Every, KEYS),
     ("request_key", &[], Enosys, Every, KEYS),
@@ -376,9 +399,5 @@ pub(crate) const LEFT: &[(&str, &str)] = &[
     ("landlock_create_ruleset", "only takes away"),
     ("landlock_add_rule", "only takes away"),
     ("landlock_restrict_self", "only takes away"),
-    (
-        "io_setup",
-        "the old queue of reads and writes; databases use it, and it reaches only what is open",
-    ),
     ("inotify_init1", "counted; the box's own count is bounded"),
 ];

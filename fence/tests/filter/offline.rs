@@ -313,6 +313,7 @@ fn line(row: &Refusal) -> String {
         Test::Is(arg, value) => format!("argument {arg} is {value}"),
         Test::NoneOf(arg, values) => format!("argument {arg} is none of {values:?}"),
         Test::Has(arg, bits) => format!("argument {arg} has {bits:#x}"),
+        Test::Part(arg, mask, bits) => format!("argument {arg} has of {mask:#x} just {bits:#x}"),
     };
     let conditions: Vec<String> = tests.iter().map(condition).collect();
     let conditions = match conditions.as_slice() {

@@ -9,9 +9,11 @@ const HIGH: u64 = 0x7abc_def0_0000_0000;
 
 fn place(test: &Test) -> usize {
     match *test {
-        Test::Low(arg, _) | Test::Is(arg, _) | Test::NoneOf(arg, _) | Test::Has(arg, _) => {
-            arg as usize
-        }
+        Test::Low(arg, _)
+        | Test::Is(arg, _)
+        | Test::NoneOf(arg, _)
+        | Test::Has(arg, _)
+        | Test::Part(arg, _, _) => arg as usize,
     }
 }
 
@@ -22,6 +24,7 @@ fn holds(test: &Test, arguments: &[u64; 6]) -> bool {
         Test::Is(_, all) => value == all,
         Test::NoneOf(_, values) => !values.contains(&value),
         Test::Has(_, bits) => value & bits == bits,
+        Test::Part(_, mask, bits) => value & mask == bits,
     }
 }
 
@@ -32,6 +35,8 @@ fn fulfilling(test: &Test, before: u64) -> Vec<u64> {
         Test::Is(_, value) => vec![value],
         Test::Has(_, bits) if before == u64::MAX => vec![bits, u64::MAX],
         Test::Has(_, bits) => vec![before | bits, before | bits | HIGH],
+        // SOCK_NONBLOCK and SOCK_CLOEXEC, the flags that stand beside a kind.
+        Test::Part(_, _, bits) => vec![bits, bits | 0x8_0800, bits | HIGH],
         Test::NoneOf(_, values) => {
             let highest = values.last().unwrap();
             let mut found: Vec<u64> = (0..highest + 3).filter(|v| !values.contains(v)).collect();
@@ -80,6 +85,10 @@ fn turning(name: &str, argument: usize) -> Vec<u64> {
         match *test {
             Test::Low(_, low) => values.extend(around(low.into())),
             Test::Is(_, value) | Test::Has(_, value) => values.extend(around(value)),
+            Test::Part(_, mask, value) => {
+                values.extend(around(value));
+                values.extend([value | 0x8_0800, value | !mask]);
+            }
             Test::NoneOf(_, list) => values.extend(list.iter().flat_map(|value| around(*value))),
         }
     }
