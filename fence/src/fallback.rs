@@ -190,11 +190,17 @@ pub(crate) fn start(
     }
 }
 
-/// fork(2), in a cgroup, for where clone3(2) may be refused. `None` in the child.
-fn fork(cgroup: Option<&OwnedFd>) -> Result<Option<Cloned>, StepError> {
+/// fork(2), in a cgroup, for where clone3(2) may be refused. `None` in the child;
+/// one that cannot join the group says so by `say` and ends, since only the
+/// launcher may go on as such.
+fn fork(
+    cgroup: Option<&OwnedFd>,
+    say: impl FnOnce(StepError),
+) -> Result<Option<Cloned>, StepError> {
     let Some(child) = sys::fork()? else {
-        if let Some(cgroup) = cgroup {
-            join(cgroup)?;
+        if let Some(Err(error)) = cgroup.map(join) {
+            say(error);
+            sys::exit_now(1)
         }
         return Ok(None);
     };

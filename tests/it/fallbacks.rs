@@ -375,6 +375,87 @@ fn nothing_of_a_box_by_landlock_alone_outlives_it() {
     assert_eq!(sleeps(), 0, "the end of a box is the end of all of it");
 }
 
+/// A process whose name is no text, away from its session and its parent.
+const NAMELESS: &str = r"
+import ctypes, os, sys, time
+for _ in range(2):
+    if os.fork(): os._exit(0)
+    os.setsid()
+ctypes.CDLL(None).prctl(15, b'\xff\xfe', 0, 0, 0)
+print('up', flush=True)
+time.sleep(4321)";
+
+/// Processes of the machine of that name with this word on their command line.
+fn nameless(word: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let is_one = |entry: &std::fs::DirEntry| {
+        let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
+        let line = read("cmdline");
+        let mut words = line.split(|byte| *byte == 0);
+        read("comm").starts_with(b"\xff\xfe") && words.any(|one| one == word.as_bytes())
+    };
+    processes.filter(is_one).count()
+}
+
+#[test]
+fn a_process_whose_name_is_no_text_does_not_outlive_a_box_by_landlock_alone() {
+    let world = TestWorld::new(1);
+    let word = format!("nameless-{}", std::process::id());
+    let program = [
+        "sh",
+        "-c",
+        "python3 -c \"$1\" \"$2\"; exec sleep 4321",
+        "sh",
+        NAMELESS,
+        &word,
+    ];
+    let words = ["--tier", "l2", "--allow-weaker"];
+    let running = Running::start(&mut yard(
+        &world,
+        "n1",
+        "stripped-namespaces",
+        &words,
+        &program,
+    ));
+    running.wait_line(LIMIT, |line| line == "up");
+    // The control: it is there.
+    assert_eq!(nameless(&word), 1);
+    let stopped = world.run("n1", &["stop", "yard"]).ok();
+    assert_eq!(nameless(&word), 0, "stop means stopped: {stopped}");
+    assert_eq!(running.finish(LIMIT).code, Some(121));
+}
+
+/// What it mounts there is the folder itself.
+#[test]
+fn a_read_only_folder_by_bubblewrap_lets_sockets_out_and_the_report_says_so() {
+    let world = TestWorld::new(1);
+    let folder = world.node("n1").unwrap().home().join("shown");
+    world
+        .sh(
+            "n1",
+            &format!("mkdir {0}; echo x >{0}/file", folder.display()),
+        )
+        .ok();
+    let grant = format!("{}:ro", folder.display());
+    let run = |words: &[&str]| {
+        let words = [&["--tier", "l2", "--grant", &grant], words].concat();
+        boxed(&world, "n1", "no-clone3", &words, "true")
+    };
+    assert_eq!(run(&[]).code, Some(120));
+    let output = run(&["--allow-weaker"]);
+    assert_eq!(output.code, Some(0), "{output}");
+    assert!(output.stderr.contains("files: not-fenced"), "{output}");
+    assert_eq!(method(&world, "n1").0, "bubblewrap");
+    let report = world.run("n1", &["report", "yard"]).ok().stdout;
+    let line = report
+        .lines()
+        .find(|line| line.contains("sockets in granted"));
+    assert!(
+        line.is_some_and(|line| line.contains("lead out")),
+        "{report}"
+    );
+}
+
 #[test]
 fn a_gated_box_without_a_gate_reaches_nothing() {
     let world = TestWorld::new(3);

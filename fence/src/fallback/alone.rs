@@ -45,7 +45,13 @@ pub(super) fn start(init: Init, ends: Ends) -> (Init, Result<Other, SetupError>)
         Err(error) => return (init, Err(error)),
     };
     let launcher = rustix::process::getpid();
-    let started = match super::fork(init.cgroup.as_ref()) {
+    let say = |error: StepError| {
+        let up = ends.inside.try_clone();
+        let failed = FromInit::Failed(error.at(BY_LANDLOCK, None));
+        // A launcher that is not told sees it end.
+        let _ = up.map(|up| Channel::new(up).send(&failed, &[]));
+    };
+    let started = match super::fork(init.cgroup.as_ref(), say) {
         Ok(Some(child)) => Ok(Other::new(child, None, ends)),
         Ok(None) => guard(launcher, init, spec, ends),
         Err(error) => Err(error.at(BY_LANDLOCK, None)),

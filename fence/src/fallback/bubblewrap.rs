@@ -72,12 +72,15 @@ pub(super) fn start(
     let (list, contents) = words(init, lend)?;
     let (said, say) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|errno| fault(errno.into()))?;
-    let child = match super::fork(init.cgroup.as_ref()) {
+    // The launcher reads it, unless it is gone.
+    let told = |error: StepError| {
+        let _ = rustix::io::write(&say, error.to_string().as_bytes());
+    };
+    let child = match super::fork(init.cgroup.as_ref(), told) {
         Ok(Some(child)) => child,
         Ok(None) => {
             let Err(error) = become_bubblewrap(&list, &contents, &ends.inside, &say);
-            // The launcher reads it, unless it is gone.
-            let _ = std::fs::File::from(say).write_all(error.to_string().as_bytes());
+            told(error);
             sys::exit_now(1)
         }
         Err(error) => return Err(fault(error)),

@@ -22,11 +22,14 @@ pub(crate) fn end_all() -> Result<(), Errno> {
     let own = rustix::process::getpid();
     let mut before = BTreeSet::new();
     for round in 0..ROUNDS {
-        while let Ok(Some(_reaped)) = rustix::process::wait(WaitOptions::NOHANG) {}
-        let found = below(own, &parents()?);
-        if found.is_empty() {
+        // The kernel's word that there is no child: whatever is left below comes
+        // to this process when what is above it ends.
+        if reap() {
             return Ok(());
         }
+        let mut found = below(own, &parents()?);
+        // Those of which nothing can be read elsewhere (`hidepid`).
+        found.extend(children());
         // First all are stopped, so that none makes more; once nobody new is
         // seen, all are ended.
         let signal = if found == before {
@@ -46,23 +49,42 @@ pub(crate) fn end_all() -> Result<(), Errno> {
     Err(Errno::AGAIN)
 }
 
+/// Reaps what has ended; whether there is no child any more.
+fn reap() -> bool {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return false,
+            Err(errno) => return errno == Errno::CHILD,
+        }
+    }
+}
+
+/// This process's own children, where the kernel lists them.
+fn children() -> Vec<i32> {
+    let list = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    let numbers = list.split_ascii_whitespace();
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
 /// Each process of the machine and its parent.
 fn parents() -> Result<BTreeMap<i32, i32>, Errno> {
     let entries = std::fs::read_dir("/proc");
     let entries = entries.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let numbers = entries.flatten().filter_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let stat = std::fs::read(entry.path().join("stat")).ok()?;
         Some((pid, parent(&stat)?))
     });
     Ok(numbers.take(MAX_PROCESSES).collect())
 }
 
 /// The parent, of a process that has not ended.
-fn parent(stat: &str) -> Option<i32> {
-    // The name, in brackets, may hold anything.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut words = rest.split(' ');
+fn parent(stat: &[u8]) -> Option<i32> {
+    // The name, in brackets, may hold any byte; what follows is text.
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+    let mut words = rest.split_ascii_whitespace();
     let state = words.next()?;
     (!["Z", "X"].contains(&state))
         .then(|| words.next()?.parse().ok())
@@ -92,9 +114,14 @@ mod tests {
 
     #[test]
     fn a_name_with_brackets_hides_no_parent() {
-        assert_eq!(parent("7 (a) R 1 (b) S 5 6 7"), Some(5));
-        assert_eq!(parent("7 (a) Z 5 6 7"), None);
-        assert_eq!(parent("7 (a"), None);
+        assert_eq!(parent(b"7 (a) R 1 (b) S 5 6 7"), Some(5));
+        assert_eq!(parent(b"7 (a) Z 5 6 7"), None);
+        assert_eq!(parent(b"7 (a"), None);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_parent() {
+        assert_eq!(parent(b"7 (\xff\xfe) S 5 6 7"), Some(5));
     }
 
     #[test]
