@@ -134,6 +134,8 @@ pub struct Cgroup {
     pub path: Option<String>,
     /// Whether the user may make groups in it.
     pub delegated: bool,
+    /// Making one there, and removing it.
+    pub made: Tried,
     /// Controllers that it could give to those.
     pub controllers: Vec<String>,
 }
@@ -232,6 +234,8 @@ pub struct Observed {
     pub seccomp: Tried,
     /// Landlock's ABI version, 0 for none.
     pub landlock: u32,
+    /// Confining a process by it.
+    pub restrict: Tried,
     /// The distribution's bubblewrap, where it is installed.
     pub bubblewrap: Option<Bubblewrap>,
     /// For limits.
@@ -340,7 +344,7 @@ impl Observed {
             landlock: match (self.seccomp.worked(), self.landlock) {
                 (false, _) => Err(Rung::Seccomp),
                 (true, abi) if abi < crate::fallback::LANDLOCK_ALONE => Err(Rung::Landlock),
-                (true, _) => Ok(()),
+                (true, _) => of(self.restrict, Rung::Landlock),
             },
         }
     }

@@ -1,10 +1,15 @@
 //! Whether the distribution's bubblewrap makes a box here.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bailey_fence_plan::doctor::Bubblewrap;
+use bailey_fence_plan::fallback::{LAUNCHER, Places, Word, arguments};
+use bailey_fence_plan::{SetupOp, ahead};
 
+use crate::facts::{self, Machine};
 use crate::fallback::bubblewrap::PROGRAM;
 
 /// How long it may take.
@@ -14,44 +19,49 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Most bytes of what it said.
 const MAX_SAID: usize = 200;
 
-/// A box of nothing but namespaces, as the fallback asks for them.
-const TRIAL: &[&str] = &[
-    "--unshare-user",
-    "--unshare-pid",
-    "--unshare-ipc",
-    "--unshare-uts",
-    "--unshare-net",
-    "--unshare-cgroup-try",
-    "--die-with-parent",
-    "--new-session",
-    "--as-pid-1",
-    "--ro-bind",
-    "/",
-    "/",
-    "--proc",
-    "/proc",
-    "--dev",
-    "/dev",
-    "--tmpfs",
-    "/tmp",
-    "--",
-    "/bin/true",
-];
+/// What stands in for this program in the trial.
+const TRIED: &str = "/usr/bin/true";
+
+/// The words that a box without grants is made by, up to the program.
+fn words() -> Result<Vec<OsString>, String> {
+    let facts = facts::look(Machine::look()).map_err(|error| error.to_string())?;
+    let mut ops = ahead(&facts);
+    ops.push(SetupOp::Seal { at: b"/".to_vec() });
+    let places = Places {
+        own: b"/",
+        grants: &[],
+        launcher: TRIED.as_bytes(),
+        network: false,
+        lend: true,
+    };
+    let text = |word| match word {
+        Word::Text(text) => Ok(OsString::from_vec(text)),
+        Word::Contents(_) => Err("a file where none is planned".to_owned()),
+    };
+    arguments(&ops, &places)?.into_iter().map(text).collect()
+}
+
+/// Makes such a box, in which nothing runs but the stand-in.
+fn make() -> Result<String, String> {
+    let mut words = words()?;
+    words.extend(["--", LAUNCHER].map(OsString::from));
+    said(&words)
+}
 
 /// Runs it, where it is.
 pub(super) fn observe() -> Option<Bubblewrap> {
     if !std::path::Path::new(PROGRAM).exists() {
         return None;
     }
-    let version = said(&["--version"]).unwrap_or_else(|error| error);
+    let version = said(&["--version".into()]).unwrap_or_else(|error| error);
     Some(Bubblewrap {
         version: version.trim().to_owned(),
-        failed: said(TRIAL).err(),
+        failed: make().err(),
     })
 }
 
 /// Its output, or the first line of what it said against it.
-fn said(words: &[&str]) -> Result<String, String> {
+fn said(words: &[OsString]) -> Result<String, String> {
     let child = Command::new(PROGRAM)
         .args(words)
         .env_clear()

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use bailey_fence_plan::doctor::{
-    Cgroup, Confined, LauncherFile, MAX_NAMES, Observed, Profile, Settings,
+    Cgroup, Confined, LauncherFile, MAX_NAMES, Observed, Profile, Settings, Tried,
 };
 use rustix::fs::{Access, access};
 
@@ -117,8 +117,14 @@ fn cgroup(mounts: &[Mount]) -> Cgroup {
     let folder = Path::new(&root.at).join(path.trim_start_matches('/'));
     let writable = |path: &Path| access(path, Access::WRITE_OK).is_ok();
     let controllers = text(folder.join("cgroup.controllers"));
+    let trial = folder.join(format!("bailey-doctor-{}", std::process::id()));
+    let made = fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial));
     Cgroup {
         path: Some(path.to_owned()),
+        made: match made.map_err(|error| error.raw_os_error()) {
+            Ok(()) => Tried::Worked,
+            Err(number) => Tried::Refused(number.unwrap_or(libc::EIO)),
+        },
         delegated: writable(&folder) && writable(&folder.join("cgroup.procs")),
         controllers: controllers.split_whitespace().map(str::to_owned).collect(),
     }

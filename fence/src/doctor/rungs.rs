@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use bailey_channel::{Channel, Message};
 use bailey_fence_plan::doctor::{Observed, Rung, Tried};
+use landlock::{
+    AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetCreated,
+    RulesetStatus,
+};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
@@ -52,6 +56,10 @@ pub(super) fn observe(seen: &mut Observed) {
     seen.landlock = sys::landlock_abi().unwrap_or_default();
     let heard = child(0, |told| told.say(Rung::Seccomp, filter()));
     seen.seccomp = heard.of(Rung::Seccomp);
+    if seen.landlock > 0 {
+        let heard = child(0, |told| told.say(Rung::Landlock, restrict()));
+        seen.restrict = heard.of(Rung::Landlock);
+    }
     // Inside they are nobody's until they are mapped.
     let ids = Ids::own();
     let heard = child(libc::CLONE_NEWUSER, |told| {
@@ -249,6 +257,35 @@ fn nested() -> Result<(), StepError> {
         _ => Errno::IO.raw_os_error(),
     };
     Err(Errno::from_raw_os_error(errno).into())
+}
+
+/// A domain that keeps the child from making a device.
+fn restrict() -> Result<(), StepError> {
+    rustix::thread::set_no_new_privs(true)?;
+    let rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::MakeBlock)
+        .and_then(Ruleset::create);
+    let held = rules.and_then(RulesetCreated::restrict_self);
+    match held {
+        Ok(status) if status.ruleset == RulesetStatus::FullyEnforced => Ok(()),
+        Ok(_) => Err(StepError::Refused("it is not enforced")),
+        Err(error) => Err(StepError::from(cause(&error))),
+    }
+}
+
+/// The kernel's word behind an error of the library's.
+fn cause(error: &(dyn std::error::Error + 'static)) -> std::io::Error {
+    let mut next = Some(error);
+    while let Some(one) = next {
+        if let Some(io) = one.downcast_ref::<std::io::Error>()
+            && let Some(number) = io.raw_os_error()
+        {
+            return std::io::Error::from_raw_os_error(number);
+        }
+        next = one.source();
+    }
+    std::io::ErrorKind::Other.into()
 }
 
 /// A filter that permits everything.

@@ -1,7 +1,7 @@
 //! From what was tried to one finding a rung.
 
 use super::words::{
-    EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, ENOSYS, EPERM, errno, shell_word, tried,
+    E2BIG, EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, ENOSYS, EPERM, errno, shell_word, tried,
 };
 use super::{AtRest, Finding, Observed, Outcome, Rung, Tried};
 use crate::fallback::LANDLOCK_ALONE;
@@ -267,6 +267,14 @@ fn landlock(seen: &Observed) -> Finding {
                  some",
             )
         }
+        abi if !seen.restrict.worked() => {
+            let fact = match seen.restrict {
+                Tried::Refused(E2BIG) => format!("ABI {abi}, E2BIG: as many domains as may be"),
+                other => format!("ABI {abi}, {}", tried(other)),
+            };
+            finding(rung, Outcome::Weaker, fact)
+                .loses("l1 and l1.5, which are confined by it, and the last of the fallbacks")
+        }
         abi => finding(
             rung,
             Outcome::Ok,
@@ -309,6 +317,12 @@ fn cgroup(seen: &Observed) -> Finding {
         .into_iter()
         .filter(|name| !seen.cgroup.controllers.iter().any(|has| has == name))
         .collect();
+    if let Tried::Refused(number) = seen.cgroup.made {
+        let fact = format!("no group can be made: {}", errno(number));
+        return finding(rung, Outcome::Weaker, fact)
+            .loses(lost)
+            .helped_by(scope);
+    }
     if missing.is_empty() {
         return finding(rung, Outcome::Ok, "delegated: cpu memory pids");
     }

@@ -18,9 +18,11 @@ fn able() -> Observed {
         nested: Tried::Worked,
         seccomp: Tried::Worked,
         landlock: 7,
+        restrict: Tried::Worked,
         cgroup: Cgroup {
             path: Some("/user.slice/x".into()),
             delegated: true,
+            made: Tried::Worked,
             controllers: ["cpu", "memory", "pids"].map(str::to_owned).to_vec(),
         },
         launcher: LauncherFile {
@@ -147,6 +149,31 @@ fn an_old_kernel_has_nothing_to_make_a_box_with() {
     });
     insta::assert_snapshot!(shown(&seen));
     assert_eq!(seen.verdict().exit_code(), 125);
+}
+
+#[test]
+fn what_is_there_by_its_version_alone_does_not_count() {
+    let stacked = Observed {
+        restrict: Tried::Refused(7),
+        ..able()
+    };
+    let of = |seen: &Observed, rung| {
+        let all = judge(seen, &keys());
+        let found = all.iter().find(|finding| finding.rung == rung).unwrap();
+        (found.outcome, found.fact.clone())
+    };
+    let (outcome, fact) = of(&stacked, Rung::Landlock);
+    assert_eq!(outcome, Outcome::Weaker);
+    assert!(fact.contains("E2BIG"), "{fact}");
+    assert_eq!(stacked.support().landlock, Err(Rung::Landlock));
+    let mut full = able();
+    full.cgroup.made = Tried::Refused(28);
+    let (outcome, fact) = of(&full, Rung::Cgroup);
+    assert_eq!(outcome, Outcome::Weaker);
+    assert!(fact.contains("ENOSPC"), "{fact}");
+    for rung in [Rung::Landlock, Rung::Cgroup] {
+        assert_eq!(of(&able(), rung).0, Outcome::Ok);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ const ERRNOS: &[(i32, &str)] = &[
     (2, "ENOENT"),
     (5, "EIO"),
     (6, "ENXIO"),
+    (7, "E2BIG"),
     (12, "ENOMEM"),
     (13, "EACCES"),
     (16, "EBUSY"),
@@ -28,6 +29,7 @@ const ERRNOS: &[(i32, &str)] = &[
 
 pub(super) const EPERM: i32 = 1;
 pub(super) const ENOENT: i32 = 2;
+pub(super) const E2BIG: i32 = 7;
 pub(super) const EACCES: i32 = 13;
 pub(super) const ENODEV: i32 = 19;
 pub(super) const EINVAL: i32 = 22;
