@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bailey_fence_plan::channel::BoxSpec;
+use bailey_fence_plan::{BARE, IN_BARE, guarded_names, looked_at};
 use bailey_fence_plan::{EntryKind, GrantFacts, HostEntry, HostFacts, HostNames};
-use bailey_fence_plan::{guarded_names, looked_at};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::fs::{access, fstat, openat, openat2, readlinkat, statx};
 use rustix::io::Errno;
@@ -83,9 +83,18 @@ pub(crate) fn gather(
     for (grant, held) in spec.grants.iter().zip(grants) {
         let kind = kind_of(&held.fd)?;
         let mut guarded = Vec::new();
-        if !grant.read_only && kind == EntryKind::Dir {
+        let looked_in = !grant.read_only && kind == EntryKind::Dir;
+        let bare = looked_in && is_bare(held.fd.as_fd())?;
+        if looked_in {
             let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            for (name, guard) in guarded_names(&grant.at) {
+            let mut names = guarded_names(&grant.at);
+            let more = IN_BARE.iter().filter(|_| bare);
+            for own in more {
+                if !names.contains(own) {
+                    names.push(*own);
+                }
+            }
+            for (name, guard) in names {
                 match look_below(held.fd.as_fd(), name, within) {
                     Ok(Some(kind)) => guarded.push((name, guard, kind)),
                     Ok(None) => {}
@@ -97,9 +106,36 @@ pub(crate) fn gather(
                 }
             }
         }
-        facts.grants.push(GrantFacts { kind, guarded });
+        facts.grants.push(GrantFacts {
+            kind,
+            guarded,
+            bare,
+        });
     }
     Ok(facts)
+}
+
+/// Whether a folder is a repository of git's without a working tree.
+fn is_bare(folder: BorrowedFd<'_>) -> Result<bool, StepError> {
+    let within = ResolveFlags::BENEATH;
+    for (name, is_folder) in BARE {
+        let found = match look_below(folder, name, within) {
+            Ok(found) => found,
+            Err(StepError::Kernel(Errno::LOOP)) => None,
+            Err(error) => return Err(error),
+        };
+        // `HEAD` and the folders may be links, which git follows.
+        let fits = match found {
+            Some(EntryKind::Symlink(_)) => true,
+            Some(EntryKind::Dir) => *is_folder,
+            Some(EntryKind::File) => !is_folder,
+            Some(EntryKind::Other) | None => false,
+        };
+        if !fits {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A file of the host by its path, empty where there is none.

@@ -536,6 +536,31 @@ fn hooks_configuration_and_start_files_in_a_writable_grant_stay_read_only() {
 }
 
 #[test]
+fn a_repository_without_a_working_tree_keeps_its_hooks_and_configuration() {
+    let bare = folder("bare.git");
+    for name in ["HEAD", "config", "hooks/update", "objects/x", "refs/x"] {
+        write(&bare.join(name), "old\n");
+    }
+    let script = format!(
+        "cd {}; for f in config hooks/update hooks/new; do (echo bad > $f) 2>/dev/null && echo \
+         wrote $f; done; mv hooks moved 2>/dev/null && echo moved; echo new > refs/x",
+        bare.display()
+    );
+    assert_eq!(Ask::shell(&script).grant(&bare, false).run().ok(), "");
+    assert_eq!(
+        std::fs::read_to_string(bare.join("refs/x")).unwrap(),
+        "new\n"
+    );
+    // The control: a folder that is none has no such names.
+    std::fs::remove_file(bare.join("HEAD")).unwrap();
+    let wrote = Ask::shell(&script).grant(&bare, false).run().ok();
+    assert_eq!(
+        wrote,
+        "wrote config\nwrote hooks/update\nwrote hooks/new\nmoved\n"
+    );
+}
+
+#[test]
 fn the_filter_refuses_what_leaves_the_box_and_lets_the_rest_through() {
     let out = Ask::python(include_str!("support/filter.py")).run().ok();
     let expected = "

@@ -30,9 +30,12 @@ pub struct HostEntry {
 pub struct GrantFacts {
     /// What was granted.
     pub kind: EntryKind,
-    /// Which of [`crate::guarded_names`] are in it, in that order. Looked for
-    /// only in a writable folder.
+    /// Which of [`crate::guarded_names`], and in a repository of
+    /// [`crate::IN_BARE`], are in it, in that order. Looked for only in a writable
+    /// folder.
     pub guarded: Vec<(&'static str, Guard, EntryKind)>,
+    /// Whether it is a repository of git's by what is in it ([`crate::BARE`]).
+    pub bare: bool,
 }
 
 /// The host's own files about names; empty where there are none.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alias;
 pub mod channel;
 pub mod display;
 pub mod doctor;
@@ -12,6 +13,7 @@ mod facts;
 pub mod fallback;
 mod filter;
 pub mod gpu;
+pub mod holds;
 mod image;
 pub mod judge;
 mod op;
@@ -25,5 +27,5 @@ pub use filter::{Opened, opened};
 pub use image::looked_at;
 pub use op::{EMPTY_FOLDER, SetupOp};
 pub use plan::{Namespaces, PlanError, ahead, check_joiner, namespaces, plan};
-pub use protect::{Guard, guarded_names};
+pub use protect::{BARE, Guard, IN_BARE, guarded_names};
 pub use refuse::{NodeFolders, Reason, is_engine_socket, refuse_grant};

@@ -408,7 +408,8 @@ fn guards(index: usize, at: &[u8], fact: &GrantFacts) -> Result<Vec<SetupOp>, Pl
     // Where git's own folder is granted by name: it always has its config, and
     // one without a folder for hooks could be given one from inside.
     let has = |name: &str| fact.guarded.iter().any(|(below, ..)| *below == name);
-    let needed: &[&str] = if at.ends_with(b"/.git") && fact.kind == EntryKind::Dir {
+    let repository = at.ends_with(b"/.git") || fact.bare;
+    let needed: &[&str] = if repository && fact.kind == EntryKind::Dir {
         &["hooks", "config"]
     } else {
         &[]

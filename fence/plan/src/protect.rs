@@ -24,12 +24,17 @@ const GUARDED: &[(&str, Guard)] = &[
     (".bash_login", Guard::Cover),
     (".bash_logout", Guard::Cover),
     (".bash_aliases", Guard::Cover),
+    (".bash_completion", Guard::Cover),
+    (".bashrc.d", Guard::Cover),
+    (".inputrc", Guard::Cover),
     (".profile", Guard::Cover),
     (".zshrc", Guard::Cover),
     (".zshenv", Guard::Cover),
     (".zprofile", Guard::Cover),
     (".zlogin", Guard::Cover),
     (".zlogout", Guard::Cover),
+    (".zshrc.d", Guard::Cover),
+    (".oh-my-zsh", Guard::Cover),
     (".kshrc", Guard::Cover),
     (".mkshrc", Guard::Cover),
     (".cshrc", Guard::Cover),
@@ -44,13 +49,21 @@ const GUARDED: &[(&str, Guard)] = &[
     (".xsessionrc", Guard::Cover),
     (".config", Guard::Pin),
     (".config/autostart", Guard::Cover),
+    (".config/autostart-scripts", Guard::Cover),
     (".config/systemd", Guard::Cover),
+    (".config/user-tmpfiles.d", Guard::Cover),
     (".config/environment.d", Guard::Cover),
     (".config/fish", Guard::Cover),
+    (".config/zsh", Guard::Cover),
     (".config/plasma-workspace", Guard::Cover),
+    (".config/git", Guard::Cover),
     (".local", Guard::Pin),
     (".local/share", Guard::Pin),
     (".local/share/systemd", Guard::Cover),
+    (".local/share/user-tmpfiles.d", Guard::Cover),
+    (".local/share/dbus-1", Guard::Cover),
+    (".local/share/bash-completion", Guard::Cover),
+    (".local/share/fish", Guard::Cover),
     // git runs what these say on the next commit, checkout or status. It finds
     // them by further files in the folder, one of which (`commondir`) is not
     // there as a rule, so that it could be made: hence the whole folder.
@@ -59,6 +72,17 @@ const GUARDED: &[(&str, Guard)] = &[
     (".git/hooks", Guard::CoverUnlessNamed),
     (".git/config", Guard::CoverUnlessNamed),
     (".git/config.worktree", Guard::CoverUnlessNamed),
+];
+
+/// What a repository of git's without a working tree (a bare one) has in it, and
+/// whether that is a folder: by these it is known, whatever it is called.
+pub const BARE: &[(&str, bool)] = &[("HEAD", false), ("objects", true), ("refs", true)];
+
+/// What is guarded in such a one, as in git's own folder elsewhere.
+pub const IN_BARE: &[(&str, Guard)] = &[
+    ("hooks", Guard::CoverUnlessNamed),
+    ("config", Guard::CoverUnlessNamed),
+    ("config.worktree", Guard::CoverUnlessNamed),
 ];
 
 /// The guarded names below a writable folder granted at `at`: what the launcher

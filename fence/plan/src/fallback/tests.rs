@@ -190,7 +190,11 @@ mod words {
     }
 
     fn planned(tier: Tier) -> Vec<crate::SetupOp> {
-        let grant = |kind, guarded| GrantFacts { kind, guarded };
+        let grant = |kind, guarded| GrantFacts {
+            kind,
+            guarded,
+            bare: false,
+        };
         let git = [
             (".git", Guard::Pin, EntryKind::Dir),
             (".git/hooks", Guard::CoverUnlessNamed, EntryKind::Dir),

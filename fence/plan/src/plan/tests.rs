@@ -79,6 +79,7 @@ fn granted(grants: &[Asked<'_>]) -> (BoxSpec, HostFacts) {
         facts.grants.push(GrantFacts {
             kind: kind.clone(),
             guarded,
+            bare: false,
         });
     }
     (spec, facts)
