@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::builder::Builder;
 use crate::command::{self, Program, Streams};
 use crate::confine::{self, Confinement};
+use crate::covers;
 use crate::host::Held;
 use crate::limits::{Bounds, UserCounts};
 use crate::probe::{self, Bait, Targets};
@@ -41,8 +42,9 @@ pub(crate) enum FromInit {
     /// One descriptor: the pidfd of the process that speaks, which another one
     /// made than the launcher.
     First,
-    /// What was tried inside; one descriptor: the root of the box's /proc, where
-    /// it has one of its own. Waits for [`Go`].
+    /// What was tried inside. Descriptors: the root of the box's /proc, where it
+    /// has one of its own; the table of its mounts, where some must not be lost.
+    /// Waits for [`Go`].
     Ready(Vec<(Axis, Fact)>),
     /// One descriptor: the pidfd of the process that is in the box now, and
     /// which speaks from here on. Only of a further command.
@@ -111,6 +113,25 @@ impl Init {
             failed(up, error)
         }
         job.run(Builder::new(up), 0, granted, streams, status)
+    }
+}
+
+impl Init {
+    /// The names of the host's on the way to what must not be lost, in every
+    /// folder of the host's that is mounted around it.
+    pub(crate) fn names(&self) -> Vec<covers::Name> {
+        let around = self.job.ops.iter().filter_map(|op| match op {
+            SetupOp::OwnFolder { at } => Some((self.granted.own.path(), at)),
+            SetupOp::GrantWritable { index, at } | SetupOp::GrantFolderReadOnly { index, at } => {
+                Some((self.granted.grants.get(*index)?.path(), at))
+            }
+            _ => None,
+        });
+        let all = around.flat_map(|(outer, at)| {
+            let watched = self.job.targets.watched.iter();
+            watched.flat_map(move |place| covers::names(outer, at, place))
+        });
+        all.collect()
     }
 }
 
@@ -231,13 +252,23 @@ impl Ready {
         if let Err(error) = confined {
             self.give_up(error)
         }
+        // Before they are tried: what is lost from here on, the table tells.
+        let mounts = match self.mounts(&built) {
+            Ok(mounts) => mounts,
+            Err(error) => self.give_up(error),
+        };
         let mut facts = probe::measure(&self.spec, &self.targets, &self.bounds);
         facts.extend(gpu::measure(&self.spec));
         let display = match self.display() {
             Ok(display) => display,
             Err(error) => self.give_up(error),
         };
-        let given: Vec<_> = built.processes.iter().map(AsFd::as_fd).collect();
+        let given: Vec<_> = built
+            .processes
+            .iter()
+            .chain(&mounts)
+            .map(AsFd::as_fd)
+            .collect();
         let told = self.up.send(&FromInit::Ready(facts), &given);
         // A launcher that is gone, or says anything else: nothing runs.
         if told.is_err() || self.up.receive::<Go>().is_err() {
@@ -248,7 +279,7 @@ impl Ready {
             (Stdio::Pipes, _, Some(streams)) => streams,
             _ => give_up(self.up, &StepError::Refused("it has no streams")),
         };
-        drop(built.processes);
+        drop((built.processes, mounts));
         let program = Program {
             command: &self.spec.command,
             env: &self.spec.env,
@@ -257,6 +288,18 @@ impl Ready {
         };
         let command = start(program, streams, self.up, &self.status);
         serve(command, display, &self.status)
+    }
+
+    /// The table of this namespace's mounts, where some must not be lost.
+    fn mounts(&self, built: &Built) -> Result<Option<OwnedFd>, SetupError> {
+        let own = match &built.processes {
+            Some(own) if !self.targets.watched.is_empty() => own,
+            _ => return Ok(None),
+        };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        openat(own, c"self/mountinfo", flags, Mode::empty())
+            .map(Some)
+            .map_err(|errno| StepError::from(errno).at("watch the mounts of the box", None))
     }
 
     /// Starts its display, if it has one.

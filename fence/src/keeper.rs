@@ -8,20 +8,26 @@ use std::time::{Duration, Instant};
 use bailey_channel::{Channel, Message};
 use bailey_fence_plan::channel::{FromFence, Measured, SetupError, ToFence};
 use bailey_fence_plan::fallback::BY_BUBBLEWRAP;
-use bailey_model::{ChildExit, Method};
+use bailey_fence_plan::holds::demanded;
+use bailey_model::{Axis, ChildExit, Fact, Method};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, WaitIdStatus};
 
+use crate::covers::Covers;
 use crate::fallback::tree;
 use crate::init::{DISPLAY_ENDED, EXITED, FromInit, Go, Init, RUNNING, SIGNALLED, Status};
 use crate::launcher::LaunchError;
+use crate::probe::Bait;
 use crate::sys::Cloned;
 
 /// How long a further command's keeper may take to end it: more than its own
 /// bound.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Between two looks at the mounts of a box where nothing tells of moved names.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Most bytes of what another program said that are read.
 const MAX_SAID: usize = 300;
@@ -52,6 +58,10 @@ pub(crate) struct Keeper {
     /// What goes to the node once the box is made: this way may not be the one.
     held_back: Vec<(FromFence, VecDeque<OwnedFd>)>,
     last_way: bool,
+    /// Mounts of the box that must not be lost.
+    covers: Option<Covers>,
+    /// The one that was lost.
+    lost: Option<Vec<u8>>,
     ready: bool,
     started: bool,
     failed: Option<SetupError>,
@@ -86,6 +96,7 @@ struct Found {
     up: bool,
     status: bool,
     ended: bool,
+    mounts: bool,
 }
 
 impl Keeper {
@@ -109,6 +120,8 @@ impl Keeper {
             making: None,
             held_back: Vec::new(),
             last_way: false,
+            covers: None,
+            lost: None,
             ready: false,
             started: false,
             failed: None,
@@ -165,6 +178,9 @@ impl Keeper {
     fn serve(&mut self) -> Result<Option<(Box<Init>, SetupError)>, LaunchError> {
         loop {
             let found = self.poll()?;
+            if found.mounts {
+                self.look_at_covers()?;
+            }
             if self.until.is_some_and(|until| until <= Instant::now()) {
                 self.until = None;
                 self.send(Signal::KILL)?;
@@ -206,6 +222,14 @@ impl Keeper {
             PollFd::from_borrowed_fd(up, PollFlags::IN),
             PollFd::from_borrowed_fd(status, PollFlags::IN),
             PollFd::new(&self.child.pidfd, PollFlags::IN),
+            match &self.covers {
+                Some(covers) => PollFd::new(covers, PollFlags::PRI),
+                None => PollFd::new(&self.node, PollFlags::empty()),
+            },
+            match self.covers.as_ref().and_then(Covers::moves) {
+                Some(moves) => PollFd::from_borrowed_fd(moves, PollFlags::IN),
+                None => PollFd::new(&self.node, PollFlags::empty()),
+            },
         ];
         loop {
             match poll(&mut polled, self.patience().as_ref()) {
@@ -214,19 +238,46 @@ impl Keeper {
                 Ok(_) => break,
             }
         }
-        let [node, up, status, ended] = polled.map(|polled| !polled.revents().is_empty());
+        let [node, up, status, ended, mounts, moves] =
+            polled.map(|polled| !polled.revents().is_empty());
         Ok(Found {
             node,
             up: up && self.up.is_some(),
             status: status && self.status.is_some(),
             ended,
+            mounts: self.covers.as_ref().is_some_and(|covers| {
+                mounts || (moves || covers.moves().is_none()) && covers.moved()
+            }),
         })
+    }
+
+    /// Ends the box if it has lost what it may not lose.
+    fn look_at_covers(&mut self) -> Result<(), LaunchError> {
+        let lost = self.covers.as_ref().and_then(Covers::lost);
+        if let Some(at) = lost {
+            self.lost = Some(at);
+            self.covers = None;
+            self.kill()?;
+        }
+        Ok(())
     }
 
     /// How long to wait for anything: without end, but for a child that was
     /// ordered to end.
     fn patience(&self) -> Option<Timespec> {
-        let left = self.until?.saturating_duration_since(Instant::now());
+        let blind = self
+            .covers
+            .as_ref()
+            .is_some_and(|covers| covers.moves().is_none());
+        let until = self
+            .until
+            .map(|until| until.saturating_duration_since(Instant::now()));
+        let left = match (until, blind) {
+            (Some(left), true) => left.min(LOOK),
+            (Some(left), false) => left,
+            (None, true) => LOOK,
+            (None, false) => return None,
+        };
         Some(Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
             tv_nsec: left.subsec_nanos().into(),
@@ -279,29 +330,49 @@ impl Keeper {
                 self.failed = Some(error);
                 Ok(())
             }
-            FromInit::Ready(mut facts) => {
-                self.ready = true;
-                // From here on there is no other way, and no need of one.
-                let bait = self.making.take().map(|making| making.init.bait);
-                for (what, fds) in std::mem::take(&mut self.held_back) {
-                    self.pass_on(&what, &fds)?;
-                }
-                let first = self.first.as_ref().unwrap_or(&self.child);
-                let pid = first.pid;
-                facts.extend(bait.unwrap_or_default().outside(pid));
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let seen = openat(CWD, format!("/proc/{pid}"), flags, Mode::empty())?;
-                let mut given = vec![first.pidfd.as_fd(), seen.as_fd()];
-                given.extend(fds.iter().map(AsFd::as_fd));
-                let measured = Measured {
-                    method: self.method,
-                    landlock: self.landlock,
-                    facts,
-                };
-                let made = FromFence::Made { pid, measured };
-                Ok(self.node.send(&made, &given)?)
-            }
+            FromInit::Ready(facts) => self.made(facts, fds),
         }
+    }
+
+    /// The box is made.
+    fn made(
+        &mut self,
+        mut facts: Vec<(Axis, Fact)>,
+        mut fds: VecDeque<OwnedFd>,
+    ) -> Result<(), LaunchError> {
+        self.ready = true;
+        // From here on there is no other way, and no need of one.
+        let init = self.making.take().map(|making| making.init);
+        let watched = init.as_ref().map(|init| &init.job.targets.watched);
+        if let Some(watched) = watched.filter(|watched| !watched.is_empty()) {
+            let table = fds.pop_back().ok_or(LaunchError::OutOfOrder)?;
+            let names = init.as_ref().map(|init| init.names()).unwrap_or_default();
+            self.covers = Some(Covers::new(table, watched.clone(), &names));
+            // What came before it could be told.
+            self.look_at_covers()?;
+        }
+        let (job, bait) = match init {
+            Some(init) => (Some(init.job), init.bait),
+            None => (None, Bait::default()),
+        };
+        for (what, fds) in std::mem::take(&mut self.held_back) {
+            self.pass_on(&what, &fds)?;
+        }
+        let first = self.first.as_ref().unwrap_or(&self.child);
+        let pid = first.pid;
+        facts.extend(bait.outside(pid));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let seen = openat(CWD, format!("/proc/{pid}"), flags, Mode::empty())?;
+        let mut given = vec![first.pidfd.as_fd(), seen.as_fd()];
+        given.extend(fds.iter().map(AsFd::as_fd));
+        let measured = Measured {
+            method: self.method,
+            landlock: self.landlock,
+            facts,
+            demanded: job.map_or_else(Vec::new, |job| demanded(&job.ops)),
+        };
+        let made = FromFence::Made { pid, measured };
+        Ok(self.node.send(&made, &given)?)
     }
 
     /// For the node, once the box is made. A further command's has no making.
@@ -455,6 +526,9 @@ impl Keeper {
             .unwrap_or(libc::SIGKILL);
         let killed = ChildExit::Signal(u8::try_from(signal).unwrap_or(u8::MAX));
         let last = match (self.failed.take(), self.end) {
+            _ if self.lost.is_some() => FromFence::CoverLost {
+                at: self.lost.take().unwrap_or_default(),
+            },
             (Some(error), _) => FromFence::Failed(error),
             (None, Some(end)) => FromFence::Ended(end),
             (None, None) => FromFence::Ended(killed),

@@ -177,7 +177,7 @@ fn prepare(
     let ops: Vec<SetupOp> = plan(&spec, &seen).map_err(|error| refused(&error))?;
     let held = cgroup.as_ref().map(OwnedFd::try_clone).transpose();
     let held = held.map_err(no_pipe)?;
-    let (targets, bait) = probe::lay(&spec, own.path(), held);
+    let (targets, bait) = probe::lay(&spec, &ops, (own.path(), &grants), held);
     let job = Job {
         bounds: Bounds {
             tier: spec.tier,

@@ -12,6 +12,7 @@ mod ahead;
 mod builder;
 mod command;
 mod confine;
+mod covers;
 mod display;
 mod doctor;
 mod facts;

@@ -105,10 +105,11 @@ fn all(spec: &BoxSpec, targets: &Targets) -> Vec<(Axis, Fact)> {
     let dial = network::dial_gate(spec, &here);
     files::try_all(&mut facts, spec, targets);
     processes::try_all(&mut facts, targets);
-    syscalls::try_all(&mut facts);
+    syscalls::try_all(&mut facts, targets);
     capabilities::try_all(&mut facts, targets);
     network::try_all(&mut facts, &here, spec, targets);
-    limits::try_all(&mut facts, spec);
+    limits::try_all(&mut facts, spec, targets);
+    capabilities::nest(&mut facts);
     let took = format!("{} us", begun.elapsed().as_micros());
     facts.add(Axis::Limits, "trials took", &took, None);
     network::hear_gate(&mut facts, dial, begun + GATE_LIMIT);

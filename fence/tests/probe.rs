@@ -51,7 +51,7 @@ fn verdicts(axes: &[AxisReport]) -> Vec<AxisVerdict> {
 fn every_tier_earns_what_it_promises() {
     use AxisVerdict::{Decided as D, Fenced as F, Passes as P};
     for (tier, want) in [
-        (Tier::L1, [F, F, P, F, P, P]),
+        (Tier::L1, [F, F, P, P, P, P]),
         (Tier::L15, [F, F, F, F, P, P]),
         (Tier::L2, [F, F, F, F, F, P]),
         (Tier::Gated, [F, F, F, F, D, P]),
@@ -121,6 +121,78 @@ fn a_read_only_grant_is_tried_and_a_writable_one_is_not() {
     assert_eq!(tried, [of(shown.clone()), of(shown.join("file"))]);
     assert!(std::fs::read_dir(&given).unwrap().next().is_none());
     assert_eq!(std::fs::read_dir(&shown).unwrap().count(), 1);
+}
+
+/// Also one whose path is no text: a trial that nobody makes is missed.
+#[test]
+fn a_read_only_grant_of_any_name_must_be_tried() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let around = folder("odd");
+    let odd = around.join(std::ffi::OsStr::from_bytes(b"n\xff"));
+    support::write(&odd.join("file"), "text");
+    let measured = measured(ask(Tier::L2).grant(&odd, true));
+    let what = format!(r"write granted {}/n\xff", around.display());
+    let tried = |fact: &&(Axis, bailey_model::Fact)| fact.1.what == what;
+    let fact = &measured.facts.iter().find(tried).unwrap().1;
+    assert_eq!((fact.got.as_str(), fact.held), ("EROFS", Some(true)));
+    let sockets = format!(r"sockets in granted {}/n\xff", around.display());
+    assert_eq!(measured.demanded, [what.clone(), sockets]);
+    let files = |measured: &Measured| judged(measured, Tier::L2, Limits::default()).0[0].verdict;
+    assert_eq!(files(&measured), AxisVerdict::Fenced);
+    let mut missed = measured;
+    missed.facts.retain(|fact| !tried(&fact));
+    assert_eq!(files(&missed), AxisVerdict::NotMeasured);
+}
+
+/// What no box is needed for does not count for one.
+#[test]
+fn a_call_that_this_machine_answers_alike_outside_is_not_held_by_a_box_without_a_filter() {
+    let l1 = measured(ask(Tier::L1)).facts;
+    let l2 = measured(ask(Tier::L2)).facts;
+    let mut alike = 0;
+    for (of, fact) in &l1 {
+        let same_in_l2 = || {
+            l2.iter()
+                .find(|(_, other)| other.what == fact.what)
+                .unwrap()
+        };
+        if *of == Axis::Syscalls && fact.got.ends_with(", as outside") {
+            alike += 1;
+            assert_eq!(fact.held, None, "{fact:?}");
+            // Where there is a filter, it is the filter that answers.
+            assert_eq!(same_in_l2().1.held, Some(true), "{fact:?}");
+        } else if *of == Axis::Syscalls && fact.what != "filter" {
+            assert_eq!(fact.held, Some(false), "{fact:?}");
+        }
+    }
+    println!("{alike} calls are answered alike outside");
+    // A user's modules are never loaded, by whatever kernel.
+    let module = l1
+        .iter()
+        .find(|(_, fact)| fact.what == "init_module")
+        .unwrap();
+    assert_eq!(module.1.held, None, "{module:?}");
+    let services = |fact: &&(Axis, bailey_model::Fact)| fact.1.what == "connect a container engine";
+    let service = &l2.iter().find(services).unwrap().1;
+    if !std::path::Path::new("/run/docker.sock").exists() {
+        assert_eq!(
+            (service.got.as_str(), service.held),
+            ("ENOENT, as outside", None)
+        );
+    }
+}
+
+#[test]
+fn a_user_namespace_that_can_be_made_gives_capabilities_back() {
+    let nested = |tier| {
+        let facts = measured(ask(tier)).facts;
+        let found = facts
+            .into_iter()
+            .find(|(_, fact)| fact.what == "make a user namespace");
+        found.unwrap().1.held
+    };
+    assert_eq!(nested(Tier::L1), Some(false));
+    assert_eq!(nested(Tier::L15), Some(true));
 }
 
 #[test]

@@ -566,6 +566,7 @@ pub fn end_text(end: &BoxEnd) -> String {
         BoxEnd::NodeLost => "node lost".to_owned(),
         BoxEnd::Weaker(which) => format!("weaker than asked: {which}"),
         BoxEnd::TimeOut => "its time was up".to_owned(),
+        BoxEnd::CoverLost(which) => format!("cover lost: {which}"),
     }
 }
 

@@ -160,6 +160,9 @@ pub enum BoxEnd {
     Weaker(String),
     /// It ran for as long as its limit allows.
     TimeOut,
+    /// A name that it may only read, in a folder that it may write, was replaced
+    /// outside and was no longer held; which.
+    CoverLost(String),
 }
 
 /// How a command ended.

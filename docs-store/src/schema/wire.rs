@@ -383,6 +383,7 @@ enum WireEnd {
     NodeLost,
     Weaker(String),
     TimeOut,
+    CoverLost(String),
 }
 
 impl From<&BoxEnded> for WireBoxEnded {
@@ -400,6 +401,7 @@ impl From<&BoxEnded> for WireBoxEnded {
             BoxEnd::NodeLost => WireEnd::NodeLost,
             BoxEnd::Weaker(which) => WireEnd::Weaker(which.clone()),
             BoxEnd::TimeOut => WireEnd::TimeOut,
+            BoxEnd::CoverLost(which) => WireEnd::CoverLost(which.clone()),
         };
         Self {
             box_id: it.box_id.0,
@@ -427,6 +429,7 @@ impl WireBoxEnded {
             WireEnd::NodeLost => BoxEnd::NodeLost,
             WireEnd::Weaker(which) => BoxEnd::Weaker(which),
             WireEnd::TimeOut => BoxEnd::TimeOut,
+            WireEnd::CoverLost(which) => BoxEnd::CoverLost(which),
         };
         Some(BoxEnded {
             box_id: BoxId(self.box_id),

@@ -83,6 +83,13 @@ pub enum FromFence {
     /// It could be made only weaker than asked, which [`BoxSpec::weaker`] does not
     /// allow; nothing ran and nothing is left. Last message.
     OnlyWeaker(SetupError),
+    /// A name in a folder that the box may write was replaced outside, and the
+    /// read-only mount on it went with it. Every process of the box was ended for
+    /// it and waited for. Last message.
+    CoverLost {
+        /// Where, in the box.
+        at: Vec<u8>,
+    },
     /// The command ended, pid 1 is gone and waited for, and with it every
     /// process of the box. Of a further command: it alone has ended, and what it
     /// left behind is the box's. Last message.
@@ -167,6 +174,10 @@ pub struct Measured {
     pub landlock: Option<u32>,
     /// What was tried, by side, in the order of the trials.
     pub facts: Vec<(Axis, Fact)>,
+    /// Of its files, what must have been tried and have held because this box
+    /// was asked for: one trial each ([`crate::holds::demanded`]). The launcher's
+    /// word, not that of who tried.
+    pub demanded: Vec<String>,
 }
 
 /// A layer of the fence that a test leaves out, to see that the report says so.

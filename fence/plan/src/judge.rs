@@ -145,7 +145,9 @@ fn verdict(measured: &Measured, asked: Asked<'_>, axis: Axis, facts: &[Fact]) ->
             AxisVerdict::NotFenced
         };
     }
-    if !trials(axis, asked).into_iter().all(held) {
+    if !trials(axis, asked).into_iter().all(held)
+        || axis == Axis::Files && !each_held(&measured.demanded, facts)
+    {
         return AxisVerdict::NotMeasured;
     }
     match axis {
@@ -153,6 +155,15 @@ fn verdict(measured: &Measured, asked: Asked<'_>, axis: Axis, facts: &[Fact]) ->
         Axis::Limits if is_unlimited(asked.limits) => AxisVerdict::Passes,
         _ => AxisVerdict::Fenced,
     }
+}
+
+/// Whether each of these was tried, as often as it stands there, and held.
+fn each_held(demanded: &[String], facts: &[Fact]) -> bool {
+    demanded.iter().all(|what| {
+        let wanted = demanded.iter().filter(|other| *other == what).count();
+        let held = |fact: &&Fact| fact.what == *what && fact.held == Some(true);
+        facts.iter().filter(held).count() >= wanted
+    })
 }
 
 /// Nothing bounds what it uses up but the user's own limits.
@@ -334,7 +345,8 @@ fn limits(asked: Asked<'_>) -> Vec<Fact> {
         facts.push(says("time", &format!("the node ends it after {seconds} s")));
     }
     if !asked.cgroup && memory.is_some() {
-        let not = "each process by itself, not their sum; what is in /tmp and /dev/shm apart";
+        let not = "the address space of each process by itself: not their sum, nor /tmp, /dev/shm, \
+                   files in memory (memfd), shared or System V memory";
         facts.push(says("setrlimit memory", not));
     }
     facts

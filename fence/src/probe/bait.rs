@@ -6,15 +6,18 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use bailey_fence_plan::channel::BoxSpec;
-use bailey_model::{Axis, Fact, Limits};
-use rustix::fs::{AtFlags, CWD, readlinkat, statat};
+use bailey_fence_plan::channel::{BoxSpec, Layer};
+use bailey_fence_plan::holds::{ReadOnlyGrant, covers, lost_by_rename, read_only_grants};
+use bailey_fence_plan::{EntryKind, SetupOp};
+use bailey_model::{Axis, Fact, Limits, Tier};
+use rustix::fs::{AtFlags, CWD, fstat, readlinkat, statat};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, getsockname, listen, socket_with,
 };
 use serde::{Deserialize, Serialize};
 
-use super::limits;
+use super::{files, limits, syscalls};
+use crate::host::Held;
 
 /// Longest part of the host's user table that is looked at.
 const MAX_PASSWD: u64 = 256 << 10;
@@ -54,6 +57,28 @@ pub(crate) struct Targets {
     pub(super) port: Option<u16>,
     /// An abstract name of the host's that is listened on.
     pub(super) name: Option<Vec<u8>>,
+    /// What the services of [`files`] answer outside: what cannot be reached there
+    /// either says nothing of a box.
+    pub(super) services: Vec<Option<i32>>,
+    /// The same of the calls of [`syscalls`], for a box without a filter; with one
+    /// the filter answers.
+    pub(super) answers: Vec<Option<i32>>,
+    /// The grants that may only be read.
+    pub(super) read_only: Vec<ReadOnly>,
+    /// What is covered in a writable grant: that, and the names, as paths in the
+    /// box.
+    pub(super) covers: Vec<(Vec<u8>, Vec<Vec<u8>>)>,
+    /// Places whose read-only mount must not be lost while the box runs.
+    pub(crate) watched: Vec<Vec<u8>>,
+}
+
+/// A granted file or folder that may only be read.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ReadOnly {
+    /// Where, in the box.
+    pub(super) at: Vec<u8>,
+    /// On which device of the host's it is, if it is a folder.
+    pub(super) device: Option<u64>,
 }
 
 /// Listeners of the launcher's that no box should reach. They stay outside, as
@@ -75,7 +100,12 @@ impl Bait {
 
 /// Looks at the host, and lays out what the box should not reach. `own` is
 /// where the box's own folder is on the host, `cgroup` the folder of its cgroup.
-pub(crate) fn lay(spec: &BoxSpec, own: &Path, cgroup: Option<OwnedFd>) -> (Targets, Bait) {
+pub(crate) fn lay(
+    spec: &BoxSpec,
+    ops: &[SetupOp],
+    (own, grants): (&Path, &[Held]),
+    cgroup: Option<OwnedFd>,
+) -> (Targets, Bait) {
     let mut bait = Bait {
         limits: spec.limits,
         cgroup,
@@ -89,8 +119,21 @@ pub(crate) fn lay(spec: &BoxSpec, own: &Path, cgroup: Option<OwnedFd>) -> (Targe
     ];
     let mut targets = Targets {
         processes: pids.into_iter().flatten().map(i32::from).collect(),
+        services: files::services(),
+        watched: lost_by_rename(ops),
         ..Targets::default()
     };
+    if spec.tier == Tier::L1 || spec.broken == Some(Layer::Filter) {
+        targets.answers = syscalls::answers();
+    }
+    targets.read_only = read_only(ops, grants);
+    targets.covers = covers(ops)
+        .into_iter()
+        .map(|covers| {
+            let names = covers.at.into_iter().map(<[u8]>::to_vec);
+            (covers.grant.to_vec(), names.collect())
+        })
+        .collect();
     for name in NAMESPACES {
         if let Ok(which) = namespace(name) {
             targets.namespaces.push((name.to_owned(), which));
@@ -116,6 +159,23 @@ pub(crate) fn lay(spec: &BoxSpec, own: &Path, cgroup: Option<OwnedFd>) -> (Targe
         targets.name = Some(name);
     }
     (targets, bait)
+}
+
+fn read_only(ops: &[SetupOp], grants: &[Held]) -> Vec<ReadOnly> {
+    let device = |grant: &ReadOnlyGrant<'_>| {
+        let folder = grants
+            .get(grant.index)
+            .filter(|_| grant.kind == EntryKind::Dir)?;
+        // Of one that cannot be asked the trial is missed, which the judge says.
+        fstat(&folder.fd).ok().map(|stat| stat.st_dev)
+    };
+    read_only_grants(ops)
+        .into_iter()
+        .map(|grant| ReadOnly {
+            at: grant.at.to_vec(),
+            device: device(&grant),
+        })
+        .collect()
 }
 
 /// Which namespace of this kind this process is in.

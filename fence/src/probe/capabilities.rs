@@ -73,6 +73,26 @@ pub(super) fn try_all(facts: &mut Facts, targets: &Targets) {
     facts.add(Axis::Capabilities, "set-id programs", got, flags.ok());
 }
 
+/// Whether a namespace can be made that gives every capability back inside. The
+/// last trial: what is tried after it would be tried with those.
+pub(super) fn nest(facts: &mut Facts) {
+    let (got, held) = match crate::sys::unshare(libc::CLONE_NEWUSER) {
+        Ok(()) => ("made, with every capability inside".to_owned(), false),
+        Err(error) => {
+            let errno = error
+                .raw_os_error()
+                .map_or(Errno::UnknownErrno, Errno::from_raw);
+            (name(errno), true)
+        }
+    };
+    facts.add(
+        Axis::Capabilities,
+        "make a user namespace",
+        &got,
+        Some(held),
+    );
+}
+
 /// One line of this process's status.
 pub(super) fn status(line: &str) -> Option<String> {
     find(&read_status()?, line).map(str::to_owned)

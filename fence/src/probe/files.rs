@@ -1,8 +1,11 @@
 //! What can be written, opened and connected to by a path or an abstract name.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use bailey_fence_plan::channel::BoxSpec;
+use bailey_fence_plan::holds::{cover_trial, socket_trial, write_trial};
 use bailey_fence_plan::judge::side_of_abstract;
 use bailey_model::Axis;
 use nix::errno::Errno;
@@ -32,14 +35,18 @@ pub(super) fn try_all(facts: &mut Facts, spec: &BoxSpec, targets: &Targets) {
         let (got, held) = write_folder(Path::new(path));
         facts.add(Axis::Files, what, &got, Some(held));
     }
-    for grant in spec.grants.iter().filter(|grant| grant.read_only) {
-        let at = std::ffi::OsStr::new(std::str::from_utf8(&grant.at).unwrap_or_default());
-        if at.is_empty() {
-            continue;
+    for grant in &targets.read_only {
+        let at = Path::new(OsStr::from_bytes(&grant.at));
+        let (got, held) = write_any(at);
+        facts.add(Axis::Files, &write_trial(&grant.at), &got, held);
+        if let Some(device) = grant.device {
+            let (got, held) = sockets(at, device);
+            facts.add(Axis::Files, &socket_trial(&grant.at), &got, held);
         }
-        let what = format!("write granted {}", at.display());
-        let (got, held) = write_any(Path::new(at));
-        facts.add(Axis::Files, &what, &got, Some(held));
+    }
+    for (grant, names) in &targets.covers {
+        let (got, held) = write_covered(names);
+        facts.add(Axis::Files, &cover_trial(grant), &got, held);
     }
     for file in &targets.files {
         let (got, held) = see(&file.path, file.which, spec);
@@ -54,9 +61,16 @@ pub(super) fn try_all(facts: &mut Facts, spec: &BoxSpec, targets: &Targets) {
     );
     let (got, held) = refused(opened);
     facts.add(Axis::Files, "write /proc/sys", &got, Some(held));
-    for (what, path) in SERVICES {
-        let (got, held) = refused(reach_path(path));
-        facts.add(Axis::Files, what, &got, Some(held));
+    for (at, (what, path)) in SERVICES.iter().enumerate() {
+        let reached = reach_path(path);
+        let outside = targets.services.get(at).copied().flatten();
+        let as_outside =
+            outside.is_some() && outside == reached.err().map(rustix::io::Errno::raw_os_error);
+        let (got, held) = refused(reached);
+        match as_outside {
+            true => facts.add(Axis::Files, what, &format!("{got}, as outside"), None),
+            false => facts.add(Axis::Files, what, &got, Some(held)),
+        }
     }
     let side = side_of_abstract(spec.tier);
     match targets.name.as_deref().map(reach_abstract) {
@@ -109,10 +123,10 @@ fn write_folder(path: &Path) -> (String, bool) {
 /// As [`write_folder`], for what may also be a file, which is opened for
 /// writing. Rights are asked before the mount is: then the mount says itself
 /// that it is read-only.
-fn write_any(path: &Path) -> (String, bool) {
+fn write_any(path: &Path) -> (String, Option<bool>) {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let Ok(found) = openat(CWD, path, flags, Mode::empty()) else {
-        return ("not there".to_owned(), true);
+        return ("not there".to_owned(), None);
     };
     let is_dir = fstat(&found)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
@@ -131,7 +145,41 @@ fn write_any(path: &Path) -> (String, bool) {
     let read_only =
         || fstatvfs(&found).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY));
     let by_rights = got == name(Errno::EACCES);
-    (got, held || by_rights && read_only())
+    (got, Some(held || by_rights && read_only()))
+}
+
+/// All that is covered in one grant, in turn, up to what can be written.
+fn write_covered(names: &[Vec<u8>]) -> (String, Option<bool>) {
+    for name in names {
+        let at = OsStr::from_bytes(name);
+        match write_any(Path::new(at)) {
+            (_, Some(true)) => {}
+            (got, held) => return (format!("{}: {got}", at.display()), held),
+        }
+    }
+    (format!("{} names, none", names.len()), Some(true))
+}
+
+/// Whether a socket in a folder leads to who listens there outside: through the
+/// host's own folder it does (`device` is that one's), through a copy of its
+/// names not.
+fn sockets(path: &Path, device: u64) -> (String, Option<bool>) {
+    let unix = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    match (unix, identity(path)) {
+        (Ok(_), None) => ("not there".to_owned(), None),
+        (Ok(_), Some((found, _))) if found == device => {
+            let got = "lead out: it is the host's own folder";
+            (got.to_owned(), Some(false))
+        }
+        (Ok(_), Some(_)) => ("lead nowhere".to_owned(), Some(true)),
+        // No socket with a path can be made, here or anywhere.
+        (Err(errno), _) => (refused::<()>(Err(errno)).0, Some(true)),
+    }
 }
 
 /// Whether the host's own file is at its path.
@@ -150,7 +198,14 @@ fn see(path: &Path, which: Option<(u64, u64)>, spec: &BoxSpec) -> (&'static str,
 fn is_granted(path: &Path, spec: &BoxSpec) -> bool {
     spec.grants
         .iter()
-        .any(|grant| std::str::from_utf8(&grant.at).is_ok_and(|at| path.starts_with(at)))
+        .any(|grant| path.starts_with(OsStr::from_bytes(&grant.at)))
+}
+
+/// What the services answer where this process is, in their order; `None` where
+/// one lets itself be reached.
+pub(super) fn services() -> Vec<Option<i32>> {
+    let answer = |path| reach_path(path).err().map(rustix::io::Errno::raw_os_error);
+    SERVICES.iter().map(|(_, path)| answer(path)).collect()
 }
 
 fn reach_path(path: &str) -> rustix::io::Result<()> {

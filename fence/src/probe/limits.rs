@@ -8,6 +8,8 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, access, accessat, openat};
 use rustix::io::Errno;
 
 use super::Facts;
+use super::bait::Targets;
+use super::files::own_namespace;
 use super::sys;
 
 /// Longest file of a cgroup or of a setting that is looked at.
@@ -23,7 +25,7 @@ const COUNTS: [(&str, &str); 2] = [
 ];
 
 /// What can be read inside.
-pub(super) fn try_all(facts: &mut Facts, spec: &BoxSpec) {
+pub(super) fn try_all(facts: &mut Facts, spec: &BoxSpec, targets: &Targets) {
     let core = sys::limit(libc::RLIMIT_CORE).ok();
     let got = core.map_or("cannot be told".to_owned(), |(soft, hard)| {
         format!("{soft} {hard}")
@@ -31,7 +33,7 @@ pub(super) fn try_all(facts: &mut Facts, spec: &BoxSpec) {
     let held = core.map(|(soft, hard)| soft <= 1 && hard <= 1);
     facts.add(Axis::Limits, "core dump", &got, held);
     for (what, path) in COUNTS {
-        let (got, held) = count(path);
+        let (got, held) = count(path, own_namespace("user", targets).1);
         facts.add(Axis::Limits, what, &got, held);
     }
     let limits = spec.limits;
@@ -77,8 +79,9 @@ fn own(facts: &mut Facts, what: &str, resources: &[libc::__rlimit_resource_t], a
     facts.add(Axis::Limits, what, &got, hard.map(|hard| hard <= asked));
 }
 
-/// A bound of the box's own user namespace.
-fn count(path: &str) -> (String, Option<bool>) {
+/// A bound of the box's own user namespace. Where it has none of its own
+/// (`own`), what is read there is the machine's setting.
+fn count(path: &str, own: Option<bool>) -> (String, Option<bool>) {
     let exists = |path: &str| access(path, Access::EXISTS).is_ok();
     if exists("/proc/sys/user") && !exists(path) {
         return ("not in this kernel".to_owned(), Some(true));
@@ -87,7 +90,8 @@ fn count(path: &str) -> (String, Option<bool>) {
     let value: Option<u64> = text.and_then(|text| text.trim().parse().ok());
     match value {
         None => ("cannot be told".to_owned(), None),
-        Some(value) => (value.to_string(), Some(value < UNBOUNDED)),
+        Some(value) if own == Some(false) => (format!("{value}, the host's"), Some(false)),
+        Some(value) => (value.to_string(), own.map(|own| own && value < UNBOUNDED)),
     }
 }
 

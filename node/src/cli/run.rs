@@ -100,7 +100,7 @@ fn run_box(args: &RunArgs) -> Result<Outcome, Failure> {
         if let BoxEnd::Weaker(which) = &ended.end {
             not_started(which);
         }
-        if !args.quiet || matches!(ended.end, BoxEnd::FenceLost) {
+        if !args.quiet || matches!(ended.end, BoxEnd::FenceLost | BoxEnd::CoverLost(_)) {
             summary(ended);
         }
     }
@@ -364,9 +364,14 @@ fn exit_code(ended: &Ended) -> u8 {
         (BoxEnd::Stopped(_), _) => EXIT_STOPPED,
         (BoxEnd::Weaker(_), _) => EXIT_WEAKER,
         (BoxEnd::TimeOut, _) => EXIT_TIME,
-        (BoxEnd::ClientGone | BoxEnd::FenceLost | BoxEnd::NotStarted(_) | BoxEnd::NodeLost, _) => {
-            EXIT_FAILED
-        }
+        (
+            BoxEnd::ClientGone
+            | BoxEnd::FenceLost
+            | BoxEnd::NotStarted(_)
+            | BoxEnd::NodeLost
+            | BoxEnd::CoverLost(_),
+            _,
+        ) => EXIT_FAILED,
     }
 }
 
@@ -399,6 +404,10 @@ fn summary(ended: &Ended) {
         }
         BoxEnd::TimeOut => out::say("its time was up; it was ended"),
         BoxEnd::FenceLost => out::say("the box's launcher went away; the box went with it"),
+        BoxEnd::CoverLost(which) => out::say(&format!(
+            "{} was replaced outside; its cover was lost; the box was ended",
+            show::text(which)
+        )),
         BoxEnd::Exited(_)
         | BoxEnd::ClientGone
         | BoxEnd::NotStarted(_)

@@ -137,6 +137,7 @@ impl Node {
             | FromFence::Namespaces
             | FromFence::Display
             | FromFence::Refusals
+            | FromFence::CoverLost { .. }
             | FromFence::Made { .. } => {
                 let text = "the launcher made a box where it was to join one";
                 self.end_exec(id, Tell::Failed(Failure::internal(text)));

@@ -309,7 +309,9 @@ impl Run {
     }
 
     /// What is left after the end: counted, or by the launcher's word, which
-    /// comes only after it waited for pid 1, and so for the whole namespace.
+    /// comes only after it waited for pid 1, and so for the whole namespace; and
+    /// without one, after the kernel has said that it has no child any more, to
+    /// which all that is left of a box would have come.
     pub(crate) fn count_left(&self) -> Option<u32> {
         self.count_processes().or(self.waited.then_some(0))
     }

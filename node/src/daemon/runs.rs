@@ -175,6 +175,14 @@ impl Node {
                 run.begin_end(BoxEnd::Weaker(error.to_string()), Instant::now());
                 self.close_if_over(id);
             }
+            FromFence::CoverLost { at } => {
+                run.fence_over = true;
+                run.waited = true;
+                let which = String::from_utf8(at)
+                    .unwrap_or_else(|odd| odd.as_bytes().escape_ascii().to_string());
+                run.begin_end(BoxEnd::CoverLost(which), Instant::now());
+                self.close_if_over(id);
+            }
             FromFence::Ended(exit) => {
                 run.fence_over = true;
                 run.waited = true;

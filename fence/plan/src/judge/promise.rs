@@ -9,6 +9,9 @@ pub(super) const GATE_SAW: &str = "the gate told of the dial";
 /// A listener of the host's at an abstract name.
 pub(super) const ABSTRACT: &str = "connect abstract socket";
 
+/// A user namespace that the box made itself gives it every capability inside.
+const NESTED: &str = "make a user namespace";
+
 /// The sides that a tier rests on.
 pub(super) fn sides(tier: Tier) -> &'static [Axis] {
     use Axis::{Capabilities, Files, Network, Processes, Syscalls};
@@ -41,7 +44,7 @@ pub(super) fn opens(class: BoxClass, what: &str) -> bool {
     class == BoxClass::Browser && BROWSER.contains(&what)
 }
 
-const BROWSER: &[&str] = &["unshare user", "unshare net", "chroot"];
+const BROWSER: &[&str] = &["unshare user", "unshare net", "chroot", NESTED];
 
 const FILES: &[&str] = &[
     "own mounts",
@@ -106,6 +109,7 @@ const CAPABILITIES: &[&str] = &[
     "open a raw socket",
     "change the bounding set",
     "set-id programs",
+    NESTED,
 ];
 const NETWORK: &[&str] = &["own network", "devices", "connect the host's loopback"];
 

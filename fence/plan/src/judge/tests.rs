@@ -57,6 +57,7 @@ impl Case {
             method: Method::Namespaces,
             landlock: Some(7),
             facts,
+            demanded: Vec::new(),
         }
     }
 
