@@ -3,12 +3,16 @@
 //! The path is judged, and that the descriptor is what the path says; a
 //! writable folder is also looked through, since a socket in it is a door.
 
+use std::io::Read as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use bailey_fence_plan::{NodeFolders, is_engine_socket, refuse_grant};
-use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags};
+use bailey_fence_plan::alias::{
+    MAX_ABOVE, Mount, NodeWhereabouts, Whereabouts, mounted_below, mounts, place, refuse_alias,
+};
+use bailey_fence_plan::{BARE, NodeFolders, is_engine_socket, refuse_grant};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags};
 
 use crate::api::{Failure, GrantAsk};
 use crate::paths::Paths;
@@ -18,6 +22,11 @@ use crate::show;
 const MAX_ENTRIES: usize = 20_000;
 /// Folders below one another that are looked into.
 const MAX_DEPTH: usize = 32;
+/// Where the kernel lists this process's mounts, and the machine's sockets.
+const MOUNTS: &str = "/proc/self/mountinfo";
+const SOCKETS: &str = "/proc/net/unix";
+/// Longest such table that is looked through, in bytes.
+const MAX_TABLE: u64 = 64 << 20;
 /// Doors named one by one.
 const MAX_NAMED: usize = 8;
 
@@ -28,6 +37,8 @@ pub(super) fn check(
     held: &[OwnedFd],
 ) -> Result<Vec<String>, Failure> {
     let folders = folders(paths)?;
+    let mounts = mounts(&table(MOUNTS)?);
+    let node = whereabouts_of(&folders, &mounts);
     let mut notes = Vec::new();
     for (grant, fd) in grants.iter().zip(held) {
         let fault =
@@ -40,8 +51,17 @@ pub(super) fn check(
         if real.as_os_str().as_bytes() != grant.path {
             return Err(fault("it was replaced by something else meanwhile"));
         }
+        let mut found = mounted_below(&mounts, &grant.path);
+        found.push(whereabouts(fd.as_fd(), &grant.path, &mounts));
+        if let Some(reason) = refuse_alias(&found, grant.read_only, &node) {
+            return Err(fault(&format!("mounted there too: {reason}")));
+        }
         if !grant.read_only {
-            let found = look_through(fd.as_fd()).map_err(|error| fault(&error.to_string()))?;
+            let mut found = look_through(fd.as_fd()).map_err(|error| fault(&error.to_string()))?;
+            // Beyond what is looked at, and in what could not be looked into.
+            if found.cut && found.engine.is_none() {
+                found.engine = engine_below(&table(SOCKETS)?, &grant.path);
+            }
             if let Some(engine) = found.engine {
                 return Err(fault(&format!(
                     "a container engine listens in it ({}), which can do all that you can",
@@ -56,6 +76,87 @@ pub(super) fn check(
         }
     }
     Ok(notes)
+}
+
+/// A table of the kernel's, whole: part of one would tell too little.
+fn table(path: &str) -> Result<Vec<u8>, Failure> {
+    let fault = |error: &dyn std::fmt::Display| Failure::host(format!("{path}: {error}"));
+    let file = std::fs::File::open(path).map_err(|error| fault(&error))?;
+    let mut text = Vec::new();
+    let read = file.take(MAX_TABLE + 1).read_to_end(&mut text);
+    read.map_err(|error| fault(&error))?;
+    match u64::try_from(text.len()) {
+        Ok(length) if length <= MAX_TABLE => Ok(text),
+        _ => Err(fault(&"it is longer than is looked through")),
+    }
+}
+
+/// A container engine's socket below a folder, of those that this machine has a
+/// listener for (proc_net(5): the path is the eighth column).
+fn engine_below(sockets: &[u8], folder: &[u8]) -> Option<Vec<u8>> {
+    let path = |line: &[u8]| {
+        let mut rest = line;
+        for _ in 0..7 {
+            let start = rest.iter().position(|byte| *byte != b' ')?;
+            let column = rest.get(start..)?;
+            let end = column.iter().position(|byte| *byte == b' ')?;
+            rest = column.get(end..)?;
+        }
+        let below = rest
+            .strip_prefix(b" ")?
+            .strip_prefix(folder)?
+            .strip_prefix(b"/")?;
+        let name = below.rsplit(|byte| *byte == b'/').next()?;
+        is_engine_socket(name).then(|| below.to_vec())
+    };
+    sockets.split(|byte| *byte == b'\n').find_map(path)
+}
+
+fn whereabouts_of(folders: &NodeFolders, mounts: &[Mount]) -> NodeWhereabouts {
+    let of = |paths: &[Vec<u8>]| paths.iter().map(|path| of_path(path, mounts)).collect();
+    NodeWhereabouts {
+        own: of(&folders.own),
+        programs: of(&folders.programs),
+        runtime: of(folders.runtime.as_slice()),
+    }
+}
+
+fn of_path(path: &[u8], mounts: &[Mount]) -> Whereabouts {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
+        Ok(fd) => whereabouts(fd.as_fd(), path, mounts),
+        // What is not there yet has a place all the same.
+        Err(_) => Whereabouts {
+            chain: Vec::new(),
+            place: place(mounts, path),
+        },
+    }
+}
+
+/// What is open, and what is above it.
+fn whereabouts(fd: BorrowedFd<'_>, path: &[u8], mounts: &[Mount]) -> Whereabouts {
+    Whereabouts {
+        chain: chain(fd, path),
+        place: place(mounts, path),
+    }
+}
+
+/// Device and inode of what is open at a path, and of each folder above, as far
+/// as they can be looked at.
+fn chain(fd: BorrowedFd<'_>, path: &[u8]) -> Vec<(u64, u64)> {
+    let Ok(own) = rustix::fs::fstat(fd) else {
+        return Vec::new();
+    };
+    let mut chain = vec![(own.st_dev, own.st_ino)];
+    let above = Path::new(std::ffi::OsStr::from_bytes(path))
+        .ancestors()
+        .skip(1);
+    for folder in above.take(MAX_ABOVE) {
+        if let Ok(stat) = rustix::fs::statat(CWD, folder, AtFlags::SYMLINK_NOFOLLOW) {
+            chain.push((stat.st_dev, stat.st_ino));
+        }
+    }
+    chain
 }
 
 /// The node's folders and programs, canonical, as grants are.
@@ -180,6 +281,9 @@ fn look_through(root: BorrowedFd<'_>) -> rustix::io::Result<Found> {
                 let below = open_dir(at, name).and_then(Dir::new);
                 match below {
                     Ok(below) if levels.len() < MAX_DEPTH => {
+                        if name != c".git" && below.fd().is_ok_and(is_bare) {
+                            found.repositories.push(joined(&path, name.to_bytes()));
+                        }
                         path.push(name.to_bytes().to_vec());
                         levels.push(below);
                     }
@@ -190,6 +294,17 @@ fn look_through(root: BorrowedFd<'_>) -> rustix::io::Result<Found> {
         }
     }
     Ok(found)
+}
+
+/// Whether a folder is a repository of git's by what is in it.
+fn is_bare(folder: BorrowedFd<'_>) -> bool {
+    let has = |(name, is_folder): &(&str, bool)| {
+        let found = rustix::fs::statat(folder, *name, AtFlags::empty());
+        found.is_ok_and(|stat| {
+            (FileType::from_raw_mode(stat.st_mode) == FileType::Directory) == *is_folder
+        })
+    };
+    BARE.iter().all(has)
 }
 
 /// What an entry is; some file systems say so only when asked again.
@@ -245,6 +360,49 @@ mod tests {
             Some(b"d300/docker.sock".as_slice())
         );
         std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn an_engine_that_listens_below_a_folder_is_found_by_the_machines_list() {
+        let root = folder("listed");
+        let list = || engine_below(&table(SOCKETS).unwrap(), root.as_os_str().as_bytes());
+        let _plain = UnixListener::bind(root.join("plain.sock")).unwrap();
+        assert_eq!(list(), None);
+        std::fs::create_dir(root.join("a b")).unwrap();
+        let _engine = UnixListener::bind(root.join("a b/docker.sock")).unwrap();
+        assert_eq!(list().as_deref(), Some(b"a b/docker.sock".as_slice()));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn an_engine_beyond_what_is_looked_through_is_refused_all_the_same() {
+        let root = folder("deep");
+        let paths = Paths {
+            state: folder("deep-state"),
+            runtime: folder("deep-runtime"),
+        };
+        let last = root.join("a/".repeat(MAX_DEPTH + 1));
+        std::fs::create_dir_all(&last).unwrap();
+        let grant = GrantAsk {
+            path: root.as_os_str().as_bytes().to_vec(),
+            read_only: false,
+        };
+        let ask = || {
+            let held = vec![OwnedFd::from(std::fs::File::open(&root).unwrap())];
+            check(&paths, std::slice::from_ref(&grant), &held)
+        };
+        let notes = ask().unwrap();
+        assert!(notes.iter().any(|note| note.contains("looked through")));
+        let _engine = UnixListener::bind(last.join("docker.sock")).unwrap();
+        let refused = ask().unwrap_err();
+        assert!(
+            refused.text.contains("container engine"),
+            "{}",
+            refused.text
+        );
+        for path in [root, paths.state, paths.runtime] {
+            std::fs::remove_dir_all(path).unwrap();
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use bailey_model::{Incarnation, Limits};
 
+use super::trash;
 use crate::log::log;
 
 /// The group of the node and its helpers.
@@ -26,8 +27,6 @@ const BOX: &str = "box-";
 const CPU_PERIOD: u64 = 100_000;
 /// How long the groups that a killed node left may take to be empty.
 const SWEEP_LIMIT: Duration = Duration::from_secs(2);
-/// How long the group of one box may take to be empty.
-const DROP_LIMIT: Duration = Duration::from_millis(50);
 /// Between two looks at them.
 const SWEEP_STEP: Duration = Duration::from_millis(5);
 
@@ -156,18 +155,12 @@ impl BoxCgroup {
 impl Drop for BoxCgroup {
     fn drop(&mut self) {
         self.kill();
-        // That of a box which was begun and not asked for may not be empty yet.
-        let until = Instant::now() + DROP_LIMIT;
-        loop {
-            match fs::remove_dir(&self.folder) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-                Err(error) if Instant::now() > until => {
-                    // What is left goes with the next start of the node.
-                    return log!("{}: {error}", self.folder.display());
-                }
-                Err(_) => std::thread::sleep(SWEEP_STEP),
-                Ok(()) => return,
-            }
+        match fs::remove_dir(&self.folder) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // That of a box which was begun and not asked for may not be empty
+            // yet, and the node's loop waits for nobody.
+            Err(_) => trash::remove_group(&self.folder),
         }
     }
 }
@@ -512,6 +505,31 @@ mod tests {
         assert!(made.open().is_ok());
         drop(made);
         assert_eq!(read("cgroup.kill"), "1");
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_group_that_is_not_empty_yet_keeps_nobody_waiting_and_goes_all_the_same() {
+        let root = fake("busy", &["unrelated"]);
+        let cgroups = Cgroups::Below {
+            folder: root.clone(),
+            cpu: false,
+        };
+        let group = root.join(format!("{BOX}{}", Incarnation([2; 16])));
+        let made = cgroups.make([2; 16]).unwrap().unwrap();
+        // A process that has not ended yet.
+        fs::write(group.join("busy"), "").unwrap();
+        let begun = Instant::now();
+        drop(made);
+        let took = begun.elapsed();
+        assert!(group.exists());
+        assert!(took < Duration::from_millis(40), "{took:?}");
+        fs::remove_file(group.join("busy")).unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while group.exists() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(SWEEP_STEP);
+        }
         fs::remove_dir_all(root).unwrap();
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::event::EVENTS;
 use super::limits::Cgroups;
 use super::store::IN_FLIGHT;
-use super::{Node, control, devices, fold, lock, store};
+use super::{Node, control, devices, fold, lock, store, trash};
 use crate::api::Failure;
 use crate::log::log;
 use crate::paths::Paths;
@@ -154,6 +154,7 @@ async fn serve(
     let _left = std::fs::remove_file(&socket);
     drop(node);
     store::finish(&mut store_tells).await;
+    trash::wait_for_groups();
     Ok(0)
 }
 

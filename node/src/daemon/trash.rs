@@ -14,6 +14,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::clock;
 use crate::log::log;
@@ -25,6 +26,25 @@ const MAX_STUCK: usize = 1000;
 static REMOVING: Mutex<()> = Mutex::new(());
 /// Whether one waits: it will see all that is there when its turn comes.
 static WAITING: AtomicBool = AtomicBool::new(false);
+
+/// Groups that are to be removed, with when that took too long.
+struct Groups {
+    left: Vec<(PathBuf, Instant)>,
+    removing: bool,
+}
+
+static GROUPS: Mutex<Groups> = Mutex::new(Groups {
+    left: Vec::new(),
+    removing: false,
+});
+/// As many as there can be boxes that just ended, and more.
+const MAX_GROUPS: usize = 1000;
+/// How long one may take to be empty.
+const GROUP_LIMIT: Duration = Duration::from_secs(2);
+/// Between two looks at them.
+const GROUP_STEP: Duration = Duration::from_millis(5);
+/// How long a node that leaves waits for them.
+const LEAVE_LIMIT: Duration = Duration::from_millis(50);
 
 /// Takes a folder out of sight now, and removes it soon.
 pub(super) fn discard(paths: &Paths, folder: &Path) {
@@ -64,6 +84,65 @@ pub(super) fn empty(paths: &Paths) {
     if let Err(error) = started {
         WAITING.store(false, Ordering::SeqCst);
         log!("trash: {error}");
+    }
+}
+
+/// Removes a cgroup as soon as its last process is gone, on a thread that does so
+/// for all of them.
+pub(super) fn remove_group(folder: &Path) {
+    let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    if groups.left.len() >= MAX_GROUPS {
+        // It goes with the next start of the node.
+        return log!("{}: too many groups that are not empty", folder.display());
+    }
+    groups
+        .left
+        .push((folder.to_owned(), Instant::now() + GROUP_LIMIT));
+    if groups.removing {
+        return;
+    }
+    let thread = std::thread::Builder::new().name("groups".to_owned());
+    match thread.spawn(remove_groups) {
+        Ok(_) => groups.removing = true,
+        Err(error) => log!("groups: {error}"),
+    }
+}
+
+/// Until none is left, or what is left took too long.
+fn remove_groups() {
+    loop {
+        let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        groups
+            .left
+            .retain(|(folder, until)| match fs::remove_dir(folder) {
+                Ok(()) => false,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                Err(error) if Instant::now() > *until => {
+                    log!("{}: {error}", folder.display());
+                    false
+                }
+                Err(_) => true,
+            });
+        if groups.left.is_empty() {
+            groups.removing = false;
+            return;
+        }
+        drop(groups);
+        std::thread::sleep(GROUP_STEP);
+    }
+}
+
+/// Waits a moment for groups that are being removed: for a node that leaves.
+pub(super) fn wait_for_groups() {
+    let until = Instant::now() + LEAVE_LIMIT;
+    let removing = || {
+        GROUPS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .removing
+    };
+    while removing() && Instant::now() < until {
+        std::thread::sleep(GROUP_STEP);
     }
 }
 
