@@ -223,3 +223,27 @@ fn join(cgroup: &OwnedFd) -> Result<(), StepError> {
     rustix::io::write(&list, b"0")?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_cannot_join_its_group_says_so_and_is_no_second_launcher() {
+        let own = rustix::process::getpid();
+        // A folder that is no cgroup.
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY;
+        let group = rustix::fs::open("/usr", flags, rustix::fs::Mode::empty()).unwrap();
+        let (said, say) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let made = fork(Some(&group), |error| {
+            let _ = rustix::io::write(&say, error.to_string().as_bytes());
+        });
+        assert_eq!(rustix::process::getpid(), own, "the child goes on");
+        let child = made.unwrap().unwrap();
+        let how = crate::keeper::wait(&child.pidfd).unwrap().unwrap();
+        assert_eq!(how.exit_status(), Some(1));
+        drop(say);
+        let mut text = [0; 100];
+        assert!(rustix::io::read(&said, &mut text).unwrap() > 0);
+    }
+}

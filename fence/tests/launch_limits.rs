@@ -7,7 +7,7 @@ mod support;
 
 use std::process::{Child, Stdio};
 
-use bailey_fence_plan::channel::Layer;
+use bailey_fence_plan::channel::{FromFence, Layer};
 use bailey_model::{BoxClass, ChildExit, Limits, Tier};
 use support::cgroup::Delegated;
 use support::{Ask, as_ordinary};
@@ -295,10 +295,15 @@ fn what_is_covered_cannot_be_renamed_from_a_mount_namespace_of_the_boxs_making()
             .command
             .push(given.as_os_str().as_encoded_bytes().to_vec());
         ask.spec.broken = broken;
-        let out = ask.run().out;
-        (out, given.join(".bashrc").exists())
+        (ask, given.join(".bashrc"))
     };
-    assert_eq!(ask(None), ("unshare ENOSPC\n".to_owned(), true));
-    // The control: it is the count that holds it.
-    assert_eq!(ask(Some(Layer::Limits)), ("renamed\n".to_owned(), false));
+    let (held, covered) = ask(None);
+    assert_eq!(held.run().ok(), "unshare ENOSPC\n");
+    assert!(covered.exists());
+    // The control: without the count it is renamed, and the box ended for it.
+    let (through, covered) = ask(Some(Layer::Limits));
+    let mut made = through.make().unwrap().go().running();
+    let said = made.channel.receive::<FromFence>().unwrap().value;
+    assert!(matches!(said, FromFence::CoverLost { .. }), "{said:?}");
+    assert!(!covered.exists() && made.launcher.wait().unwrap().success());
 }

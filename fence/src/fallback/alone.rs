@@ -67,11 +67,15 @@ fn here(init: &Init) -> Result<BoxSpec, SetupError> {
             return Err(fault(StepError::Refused("it lies elsewhere"), &grant.at));
         }
     }
-    for op in &init.job.ops {
-        if let SetupOp::Pin { at, .. } | SetupOp::Cover { at, .. } = op {
-            let why = "it must stay read-only in a folder that may be written";
-            return Err(fault(StepError::Refused(why), at));
-        }
+    let pin = |op| match op {
+        &SetupOp::Pin { ref at, .. } => Some(at),
+        _ => None,
+    };
+    let pins = init.job.ops.iter().filter_map(pin);
+    // Covers, and read-only grants: what is permitted around them is in them too.
+    if let Some(at) = pins.chain(&init.job.targets.watched).next() {
+        let why = "it must stay read-only in a folder that may be written";
+        return Err(fault(StepError::Refused(why), at));
     }
     let own = init.granted.own.path().as_os_str().as_bytes();
     let moved = |path: &[u8]| match path.strip_prefix(init.job.spec.home.as_slice()) {

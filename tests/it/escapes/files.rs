@@ -1,8 +1,14 @@
 //! Files that are not the box's.
 
+use std::time::Duration;
+
+use bailey_tests::Running;
 use bailey_tests::escape::{Sandbox, Yard};
 
 use super::{held, passes};
+
+/// How long anything here may take.
+const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_file_that_was_not_granted_cannot_be_read() {
@@ -68,6 +74,34 @@ fn a_start_file_in_a_writable_grant_stays_as_it_is() {
 #[test]
 fn no_covered_name_is_replaced_from_another_mount_namespace() {
     held("uncover");
+}
+
+/// The kernel takes a cover off a name that is replaced; then nothing holds it.
+#[test]
+fn a_box_whose_covered_file_is_replaced_outside_is_ended_and_says_why() {
+    let yard = Yard::new();
+    let rw = yard.path("stage/rw");
+    let grant = format!("{}:rw", rw.display());
+    let mut command = yard.command(yard.program("bailey"));
+    command.args(["run", "-q", "--name", "covered", "--grant", &grant, "--"]);
+    command.args(["sh", "-c", "echo up; exec sleep 1000"]);
+    let running = Running::start(&mut command);
+    running.wait_line(LIMIT, |line| line == "up");
+    // The control: what is not covered may be replaced.
+    std::fs::write(rw.join("new"), "edited\n").unwrap();
+    std::fs::rename(rw.join("new"), rw.join("code")).unwrap();
+    std::fs::write(rw.join("new"), "edited\n").unwrap();
+    assert_eq!(
+        yard.bailey(&["exec", "covered", "--", "true"]).code,
+        Some(0)
+    );
+    std::fs::rename(rw.join("new"), rw.join(".bashrc")).unwrap();
+    let output = running.finish(LIMIT);
+    assert_eq!(output.code, Some(125), "{output}");
+    let said = format!("{}/.bashrc was replaced outside", rw.display());
+    assert!(output.stderr.contains(&said), "{output}");
+    let ps = yard.bailey(&["ps"]).ok().stdout;
+    assert!(ps.contains("cover lost"), "{ps}");
 }
 
 /// The hole beside it: what is not there cannot be covered, and nothing is made

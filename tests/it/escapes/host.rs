@@ -105,3 +105,22 @@ fn a_proc_that_hides_other_users_is_no_hindrance() {
         );
     }
 }
+
+/// A second mount has another path, and shows the same files.
+#[test]
+fn the_nodes_folders_are_granted_by_no_other_mount_of_them() {
+    let yard = Yard::without_node();
+    let path = |below: &str| yard.path(below).display().to_string();
+    let (home, state, rw) = (path("home"), path("state"), path("stage/rw"));
+    let output = yard.with_mounts(&format!(
+        "mkdir -p {home}/alias {home}/plain {home}/above/in
+         mount --bind {state} {home}/alias; mount --bind {state} {home}/above/in
+         mount --bind {rw} {home}/plain
+         for what in plain alias alias/bailey above; do
+           $AS $BAILEY run -q --grant {home}/$what:ro -- true && echo $what 0 || echo $what $?
+         done"
+    ));
+    let wanted = "plain 0\nalias 2\nalias/bailey 2\nabove 2\n";
+    assert_eq!(output.clone().ok().stdout, wanted, "{output}");
+    assert!(output.stderr.contains("bailey's own folders"), "{output}");
+}

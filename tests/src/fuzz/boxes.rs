@@ -145,6 +145,7 @@ impl Tree {
             GrantFacts {
                 kind,
                 guarded: guarded.collect(),
+                bare: looked && self.0.is_multiple_of(5),
             }
         });
         HostFacts {
