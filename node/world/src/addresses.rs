@@ -52,6 +52,8 @@ pub mod port {
     pub const HTTP: u16 = 80;
     /// TLS with WebSockets that send back what comes.
     pub const TLS: u16 = 443;
+    /// The port of DNS over TLS (RFC 7858); it answers as [`TLS`] does.
+    pub const DOT: u16 = 853;
     /// STUN, UDP.
     pub const STUN: u16 = 3478;
     /// The printer's own two (IPP and raw); both answer as HTTP does.

@@ -80,9 +80,12 @@ fn start_tcp(dir: &Path, zone: &Arc<Zone>, names: &Arc<Log>, ipv6: bool) -> Resu
     tcp(SocketAddr::new(any, port::DISCARD), plain::discard)?;
     tcp(SocketAddr::new(any, port::SOURCE), plain::source)?;
     let config = tls::config(dir)?;
-    tcp(SocketAddr::new(any, port::TLS), move |stream| {
-        tls::serve(stream, &config)
-    })?;
+    for port in [port::TLS, port::DOT] {
+        let config = Arc::clone(&config);
+        tcp(SocketAddr::new(any, port), move |stream| {
+            tls::serve(stream, &config)
+        })?;
+    }
     let (zone, names) = (Arc::clone(zone), Arc::clone(names));
     tcp(SocketAddr::new(any, port::DNS), move |stream| {
         dns::serve_tcp(stream, &zone, &names)

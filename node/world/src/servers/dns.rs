@@ -218,7 +218,14 @@ fn data(record: &Record) -> Vec<u8> {
     match record {
         Record::Address(IpAddr::V4(address)) => address.octets().to_vec(),
         Record::Address(IpAddr::V6(address)) => address.octets().to_vec(),
-        Record::Alias(name) => encode(name),
+        Record::Alias(name) | Record::Pointer(name) => encode(name),
+        Record::Service(port, target) => {
+            // Priority and weight 0.
+            let mut out = vec![0; 4];
+            out.extend(port.to_be_bytes());
+            out.extend(encode(target));
+            out
+        }
         Record::Text(text) => {
             let mut out = vec![u8::try_from(text.len()).unwrap_or_default()];
             out.extend(text.bytes());

@@ -17,8 +17,10 @@ const MAX_ALIASES: usize = 8;
 pub(crate) mod rtype {
     pub(crate) const A: u16 = 1;
     pub(crate) const CNAME: u16 = 5;
+    pub(crate) const PTR: u16 = 12;
     pub(crate) const TXT: u16 = 16;
     pub(crate) const AAAA: u16 = 28;
+    pub(crate) const SRV: u16 = 33;
     pub(crate) const HTTPS: u16 = 65;
 }
 
@@ -28,6 +30,10 @@ pub(crate) enum Record {
     Address(IpAddr),
     Alias(String),
     Text(String),
+    /// The name of an address.
+    Pointer(String),
+    /// A service (RFC 2782): port and target.
+    Service(u16, String),
     /// HTTPS (RFC 9460), as bytes.
     Https(Vec<u8>),
 }
@@ -47,6 +53,8 @@ impl Record {
             Self::Address(IpAddr::V6(_)) => rtype::AAAA,
             Self::Alias(_) => rtype::CNAME,
             Self::Text(_) => rtype::TXT,
+            Self::Pointer(_) => rtype::PTR,
+            Self::Service(..) => rtype::SRV,
             Self::Https(_) => rtype::HTTPS,
         }
     }
@@ -138,10 +146,9 @@ fn table() -> BTreeMap<String, Vec<Record>> {
         ("shop.example", vec![v4(at::WEB_V4), v6(at::WEB_V6), text]),
         ("www.shop.example", shop()),
         ("short.shop.example", shop()),
-        (
-            "https.example",
-            vec![v4(at::WEB_V4), Record::Https(https())],
-        ),
+        // Found by the search list `lan.example`.
+        ("printer.lan.example", vec![v4(at::PRINTER_V4)]),
+        ("intern.lan.example", vec![v4(at::WEB_V4)]),
         ("other.example", vec![v4(at::SHARED_V4)]),
         ("shared.example", vec![v4(at::SHARED_V4)]),
         ("neighbour.example", vec![v4(at::SHARED_V4)]),
@@ -175,16 +182,48 @@ fn table() -> BTreeMap<String, Vec<Record>> {
         ("unreachable.example", vec![v4(at::UNREACHABLE_V4)]),
     ]
     .into_iter()
+    .chain(services())
     .map(|(name, records)| (name.to_owned(), records))
     .collect()
 }
 
+/// Names with records that are no addresses.
+fn services() -> Vec<(&'static str, Vec<Record>)> {
+    let web = |hints: &[Ipv4Addr]| {
+        let address = Record::Address(at::WEB_V4.into());
+        vec![address, Record::Https(https(hints))]
+    };
+    vec![
+        ("https.example", web(&[at::WEB_V4])),
+        // Hints of the LAN, one beside a public one.
+        ("https-local.example", web(&[at::PRINTER_V4])),
+        ("https-mixed.example", web(&[at::PRINTER_V4, at::WEB_V4])),
+        (
+            "_imap._tcp.shop.example",
+            vec![Record::Service(993, "shop.example".to_owned())],
+        ),
+        (
+            "34.216.184.93.in-addr.arpa",
+            vec![Record::Pointer("shop.example".to_owned())],
+        ),
+        // As everywhere; a network that translates answers with IPv6 too (RFC 7050).
+        (
+            "ipv4only.arpa",
+            [170, 171]
+                .map(|last| Record::Address(Ipv4Addr::new(192, 0, 0, last).into()))
+                .to_vec(),
+        ),
+    ]
+}
+
 /// Priority 1, target `.`, with `alpn=h2`, an `ipv4hint` and an `ech`.
-fn https() -> Vec<u8> {
+fn https(hints: &[Ipv4Addr]) -> Vec<u8> {
     let mut out = vec![0, 1, 0];
     out.extend([0, 1, 0, 3, 2, b'h', b'2']);
-    out.extend([0, 4, 0, 4]);
-    out.extend(at::WEB_V4.octets());
+    let length = u16::try_from(hints.len().saturating_mul(4)).unwrap_or_default();
+    out.extend([0, 4]);
+    out.extend(length.to_be_bytes());
+    out.extend(hints.iter().flat_map(Ipv4Addr::octets));
     out.extend([0, 5, 0, 4, 0xfe, 0x0d, 0, 0]);
     out
 }
