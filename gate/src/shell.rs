@@ -231,7 +231,10 @@ impl Shell {
                     self.gate
                         .handle_ticket(self.now, ticket, false, &mut self.wire);
                 }
-                ToGate::Facts(facts) => self.gate.set_facts(facts),
+                ToGate::Facts(facts) => {
+                    self.gate.set_facts(facts);
+                    self.gate.judge_dials(self.now, &mut self.wire);
+                }
                 ToGate::Reach(reach) => {
                     let flows_reset = self.gate.set_reach(self.now, reach, &mut self.wire);
                     // Far ends are reset before it is said that they are.
@@ -409,6 +412,7 @@ impl Shell {
             Ok(addrs) => {
                 self.reread = None;
                 self.gate.set_addrs(addrs);
+                self.gate.judge_dials(self.now, &mut self.wire);
             }
             // The old list stands, and it is asked again.
             Err(error) => {

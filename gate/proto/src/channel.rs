@@ -4,7 +4,7 @@
 //! message belongs to is the channel it came by, never a field. An end of file
 //! is the node gone: the gate ends at once.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use bailey_model::{
     FlowEnded, FlowNamed, FlowOpened, FlowRefused, NameAsked, Publish, Reach, Transport,
@@ -59,7 +59,9 @@ pub struct GateConfig {
 /// What the gate cannot read once it is confined; the node follows the files.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// The node's name servers, in order (resolv.conf(5)).
+    /// The node's name servers, in order (resolv.conf(5)); a link-local one with
+    /// the number of its interface.
+    #[serde(with = "scoped")]
     pub resolvers: Vec<SocketAddr>,
     /// The node's search list (resolv.conf(5)), for names of one label.
     pub search: Vec<String>,
@@ -67,6 +69,47 @@ pub struct HostFacts {
     pub hosts: Vec<(IpAddr, Vec<String>)>,
     /// The node's own listeners, which no word grants.
     pub node_listeners: Vec<(Transport, SocketAddr)>,
+    /// Prefixes under which the network translates to IPv4, besides the
+    /// well-known one ([`nat64_prefixes`](crate::nat64_prefixes)).
+    pub nat64: Vec<(Ipv6Addr, u8)>,
+}
+
+/// Addresses with the interface that a link-local one is on, which their own
+/// binary form leaves out.
+mod scoped {
+    use std::net::SocketAddr;
+
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        addrs: &[SocketAddr],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let scoped = |addr: &SocketAddr| match addr {
+            SocketAddr::V4(_) => (*addr, 0),
+            SocketAddr::V6(v6) => (*addr, v6.scope_id()),
+        };
+        addrs
+            .iter()
+            .map(scoped)
+            .collect::<Vec<(SocketAddr, u32)>>()
+            .serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<SocketAddr>, D::Error> {
+        let scoped = Vec::<(SocketAddr, u32)>::deserialize(deserializer)?;
+        Ok(scoped
+            .into_iter()
+            .map(|(mut addr, scope)| {
+                if let SocketAddr::V6(v6) = &mut addr {
+                    v6.set_scope_id(scope);
+                }
+                addr
+            })
+            .collect())
+    }
 }
 
 /// From the gate to the node.

@@ -46,10 +46,11 @@ pub struct Gate {
 impl Gate {
     /// A gate that knows where the node is.
     #[must_use]
-    pub fn new(now: Now, config: GateConfig, addrs: NodeAddrs) -> Self {
+    pub fn new(now: Now, config: GateConfig, mut addrs: NodeAddrs) -> Self {
         let GateConfig {
             reach, facts, seed, ..
         } = config;
+        addrs.nat64.clone_from(&facts.nat64);
         let [a, b, c, d, e, f, g, h, ..] = seed;
         let policy = Policy {
             reach,
@@ -77,15 +78,27 @@ impl Gate {
                 .clone_from(&facts.node_listeners);
             self.common.policy.generation += 1;
         }
+        if self.common.policy.addrs.nat64 != facts.nat64 {
+            self.common.policy.addrs.nat64.clone_from(&facts.nat64);
+            self.common.policy.generation += 1;
+        }
         self.door.dns().set_facts(dns_facts(facts));
     }
 
-    /// The node's addresses or routes have changed.
-    pub fn set_addrs(&mut self, addrs: NodeAddrs) {
+    /// The node's addresses or routes have changed. Its translation prefixes are
+    /// no part of what the kernel lists: those of the last facts stand.
+    pub fn set_addrs(&mut self, mut addrs: NodeAddrs) {
+        addrs.nat64.clone_from(&self.common.policy.addrs.nat64);
         if self.common.policy.addrs != addrs {
             self.common.policy.addrs = addrs;
             self.common.policy.generation += 1;
         }
+    }
+
+    /// To be called after [`Self::set_facts`] and [`Self::set_addrs`]: dials under way
+    /// whose address is of another kind now are refused.
+    pub fn judge_dials(&mut self, now: Now, out: &mut dyn Outlet) {
+        self.tcp.judge_dials(&mut self.common, now, out);
     }
 
     /// A packet from the box. Anything that is not a whole packet of the box's

@@ -72,4 +72,7 @@ pub(crate) enum NodeEvent {
     Sync(SyncEvent),
     /// A pairing goes on.
     Pairing { conn: ConnId, event: PairingEvent },
+    /// Prefixes under which the network translates to IPv4; `None` where its
+    /// name servers did not answer.
+    Nat64(Option<Vec<(std::net::Ipv6Addr, u8)>>),
 }

@@ -1,7 +1,7 @@
 //! What the gate cannot read once it is confined: resolver configuration and
 //! hosts file, parsed leniently as their readers do.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
 
 use bailey_gate_proto::channel::HostFacts;
@@ -16,8 +16,11 @@ const MAX_HOSTS: usize = 1000;
 /// Bytes read of either file.
 const MAX_FILE: usize = 256 << 10;
 
-/// Reads both files now.
-pub(crate) fn read(listeners: Vec<(Transport, SocketAddr)>) -> HostFacts {
+/// Port of name servers (RFC 1035 §4.2).
+const DNS: u16 = 53;
+
+/// Reads both files now, beside what the node knows by itself.
+pub(crate) fn read(listeners: Vec<(Transport, SocketAddr)>, nat64: &[(Ipv6Addr, u8)]) -> HostFacts {
     let (resolvers, search) = resolv_conf(&file(Path::new("/etc/resolv.conf")));
     let hosts = hosts(&file(Path::new("/etc/hosts")));
     HostFacts {
@@ -25,7 +28,13 @@ pub(crate) fn read(listeners: Vec<(Transport, SocketAddr)>) -> HostFacts {
         search,
         hosts,
         node_listeners: listeners,
+        nat64: nat64.to_vec(),
     }
+}
+
+/// What a reader makes of a file's text; a file that cannot be read has none.
+pub(crate) fn with_file<T>(path: &Path, read: impl FnOnce(&str) -> T) -> T {
+    read(&file(path))
 }
 
 /// A file that is missing or unreadable says nothing.
@@ -40,25 +49,41 @@ fn file(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// resolv.conf(5): name servers and search list.
+/// resolv.conf(5): name servers and search list. Where no server is named it is
+/// the one of this machine.
 fn resolv_conf(text: &str) -> (Vec<SocketAddr>, Vec<String>) {
     let mut resolvers = Vec::new();
     let mut search = Vec::new();
+    let mut named = false;
     for line in text.lines() {
         let line = line.split(['#', ';']).next().unwrap_or_default();
         let mut words = line.split_ascii_whitespace();
         match words.next() {
             Some("nameserver") => {
-                let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-                resolvers.extend(address.map(|address| SocketAddr::new(address, 53)));
+                named = true;
+                resolvers.extend(words.next().and_then(name_server));
             }
             Some("search" | "domain") => search = words.map(str::to_owned).collect(),
             _ => {}
         }
     }
+    if !named {
+        resolvers.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DNS));
+    }
     resolvers.truncate(MAX_RESOLVERS);
     search.truncate(MAX_SEARCH);
     (resolvers, search)
+}
+
+/// An address; a link-local one with its interface, by name or number.
+fn name_server(word: &str) -> Option<SocketAddr> {
+    let Some((address, interface)) = word.split_once('%') else {
+        return Some(SocketAddr::new(word.parse().ok()?, DNS));
+    };
+    let address: Ipv6Addr = address.parse().ok()?;
+    let by_name = || nix::net::if_::if_nametoindex(interface).ok();
+    let scope = interface.parse().ok().or_else(by_name)?;
+    Some(SocketAddrV6::new(address, DNS, 0, scope).into())
 }
 
 /// hosts(5): an address and its names.
@@ -81,7 +106,7 @@ mod tests {
     #[test]
     fn the_usual_lines_are_understood_and_odd_ones_passed_over() {
         let (resolvers, search) = resolv_conf(
-            "# comment\nnameserver 192.168.1.1\nnameserver fe80::1%eth0\nnameserver 2001:db8::1 ; x\n\
+            "# comment\nnameserver 192.168.1.1\nnameserver fe80::1%none\nnameserver 2001:db8::1 ; x\n\
              domain old.example\nsearch a.example b.example\noptions ndots:5\nnameserver\n",
         );
         let want: Vec<SocketAddr> = vec![
@@ -96,5 +121,29 @@ mod tests {
             hosts("127.0.0.1 localhost\n192.168.1.9\tprinter printer.lan # hall\nbad line\n");
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].1, ["printer", "printer.lan"]);
+    }
+    #[test]
+    fn a_link_local_name_server_keeps_its_interface() {
+        let of = |text: &str| resolv_conf(text).0;
+        let loopback = nix::net::if_::if_nametoindex("lo").unwrap();
+        let want: SocketAddr =
+            SocketAddrV6::new("fe80::1".parse().unwrap(), 53, 0, loopback).into();
+        assert_eq!(of("nameserver fe80::1%lo"), [want]);
+        assert_eq!(of(&format!("nameserver fe80::1%{loopback}")), [want]);
+        assert_eq!(of("nameserver 10.0.0.1%lo"), []);
+    }
+
+    #[test]
+    fn without_any_name_server_it_is_this_machines_own() {
+        let own: SocketAddr = "127.0.0.1:53".parse().unwrap();
+        for text in [
+            "",
+            "search lan.example\n",
+            "options edns0\n#nameserver 10.0.0.1\n",
+        ] {
+            assert_eq!(resolv_conf(text).0, [own], "{text:?}");
+        }
+        // One that cannot be understood is no leave to ask another.
+        assert_eq!(resolv_conf("nameserver here\n").0, []);
     }
 }

@@ -22,6 +22,7 @@ mod limits;
 mod lock;
 mod log_file;
 mod logs;
+mod nat64;
 mod pairing;
 mod prepare;
 mod publish;
@@ -101,6 +102,7 @@ struct Node {
     /// Pictures are taken one at a time.
     picturing: Arc<tokio::sync::Mutex<()>>,
     facts: Option<bailey_gate_proto::channel::HostFacts>,
+    nat64: nat64::Nat64,
     idle_since: Instant,
     leaving: bool,
     last: u64,
@@ -140,6 +142,7 @@ impl Node {
             requests: BTreeMap::new(),
             picturing: Arc::default(),
             facts: None,
+            nat64: nat64::Nat64::default(),
             idle_since: Instant::now(),
             leaving: false,
             last: 0,
@@ -407,6 +410,7 @@ impl Node {
             NodeEvent::SyncGone { port } => self.devices.gone(port),
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
             NodeEvent::HistoryRead { conn, upto } => self.history_read(conn, upto),
+            NodeEvent::Nat64(found) => self.on_nat64(found),
         }
     }
 
@@ -459,7 +463,7 @@ impl Node {
             self.facts = None;
             return;
         }
-        let now = facts::read(self.listeners());
+        let now = self.read_facts();
         if self.facts.as_ref() == Some(&now) {
             return;
         }
@@ -469,6 +473,22 @@ impl Node {
             }
         }
         self.facts = Some(now);
+    }
+
+    /// What gates are told, now; a network that is new is asked for its prefixes.
+    fn read_facts(&mut self) -> bailey_gate_proto::channel::HostFacts {
+        let facts = facts::read(self.listeners(), self.nat64.prefixes());
+        let events = &self.events;
+        self.nat64.look(Instant::now(), &facts.resolvers, events);
+        facts
+    }
+
+    /// The network's translation prefixes, if it answered.
+    fn on_nat64(&mut self, found: Option<Vec<(std::net::Ipv6Addr, u8)>>) {
+        if self.nat64.answered(Instant::now(), found) {
+            self.push_facts();
+        }
+        self.judge_overdue();
     }
 
     /// The node's own listeners, which no word of a reach grants.

@@ -108,7 +108,9 @@ impl Node {
             return;
         };
         let gated = run.tier == Tier::Gated && run.gate.is_some();
-        let waits = run.boundary.measured.is_none() || !run.gate_ready;
+        // What the gate judges by is known before the command can dial.
+        let settled = !gated || self.nat64.settled(Instant::now());
+        let waits = run.boundary.measured.is_none() || !run.gate_ready || !settled;
         if run.phase != Phase::Making || run.boundary.judged || waits {
             return;
         }

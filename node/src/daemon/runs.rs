@@ -22,8 +22,7 @@ use super::prepare::Begun;
 use super::reports::Boundary;
 use super::run_state::{Noted, Phase, Prepared, Run, Waiting};
 use super::store::Tag;
-use super::unwritten::CREDIT;
-use super::{Node, child, clock, facts, prepare, publish};
+use super::{Node, child, clock, prepare, publish};
 use crate::api::{Failure, RunAsk, Tell};
 use crate::{show, unseen};
 
@@ -209,7 +208,7 @@ impl Node {
     }
 
     fn start_gate(&mut self, id: RunId, tun: OwnedFd, seed: [u8; 32]) {
-        let facts = facts::read(self.listeners());
+        let facts = self.read_facts();
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };

@@ -23,6 +23,7 @@ mod icmp;
 mod inbound;
 mod inner;
 mod named;
+mod nat64;
 mod reach;
 mod tcp;
 mod udp;

@@ -1,6 +1,6 @@
 //! TCP flows that a changed reach no longer grants.
 
-use bailey_model::{EndReason, FlowId, Transport};
+use bailey_model::{EndReason, FlowId, Proto, Transport};
 
 use super::{Stage, Tcp};
 use crate::Now;
@@ -40,5 +40,30 @@ impl Tcp {
             }
         }
         ended
+    }
+
+    /// Refuses every dial under way whose address turned out to be of another kind,
+    /// rather than when it succeeds. What is established goes on.
+    pub(crate) fn judge_dials(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
+        let dialling =
+            |flow: &super::Flow| matches!(&flow.stage, Stage::Parked(parked) if parked.dialling);
+        let mut ids: Vec<FlowId> = self
+            .flows
+            .iter()
+            .filter(|(_, flow)| flow.came.is_none() && dialling(flow))
+            .map(|(id, _)| *id)
+            .collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(flow) = self.flows.get_mut(&id) else {
+                continue;
+            };
+            if let Err((decision, why)) =
+                common.stands(Transport::Tcp, flow.ends.dst, &mut flow.basis)
+            {
+                common.refuse(now, Proto::Tcp, flow.ends, decision, why);
+                self.answer(common, now, id, EndReason::Refused, None, out);
+            }
+        }
     }
 }

@@ -197,6 +197,27 @@ fn a_verdict_is_judged_again_when_the_node_moved() {
 }
 
 #[test]
+fn a_dial_under_way_is_refused_when_its_address_turns_out_to_be_local() {
+    let mut rig = Rig::new("internet");
+    let (ticket, opened) = rig.asked(40000);
+    rig.word(ticket, true);
+    assert_eq!(rig.actions().len(), 1);
+    // The control: nothing has changed.
+    rig.gate.judge_dials(rig.now, &mut rig.sink);
+    assert!(rig.events().is_empty() && rig.gate.flows() == 1);
+    rig.gate.set_addrs(NodeAddrs {
+        on_link: vec![("93.184.216.0".parse().unwrap(), 24)],
+        ..NodeAddrs::default()
+    });
+    rig.gate.judge_dials(rig.now, &mut rig.sink);
+    assert_eq!(rig.seen().flags, RST | ACK);
+    let closed =
+        |action: &Action| matches!(action, Action::Close { flow, .. } if *flow == opened.flow);
+    assert!(rig.actions().iter().any(closed), "its socket goes too");
+    assert_eq!((rig.events().len(), rig.gate.flows()), (2, 0));
+}
+
+#[test]
 fn pending_dials_are_capped_and_the_newest_is_refused() {
     let mut rig = Rig::new("internet");
     let first = 20_000_u16;
