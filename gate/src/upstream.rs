@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use bailey_model::Transport;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    MsgFlags, SockType, SockaddrStorage, connect, getsockopt, recv, send, sockopt,
+    MsgFlags, SockType, SockaddrStorage, connect, getsockopt, recv, send, setsockopt, sockopt,
 };
 
 use crate::stream;
@@ -50,6 +50,14 @@ impl Exchange {
             }
         };
         let fd = stream::make(server, kind)?;
+        if over == Transport::Udp {
+            // That a host cannot be reached is else kept from a datagram socket
+            // (ip(7), IP_RECVERR), and a dead resolver would be waited for.
+            match server {
+                SocketAddr::V4(_) => setsockopt(&fd, sockopt::Ipv4RecvErr, &true)?,
+                SocketAddr::V6(_) => setsockopt(&fd, sockopt::Ipv6RecvErr, &true)?,
+            }
+        }
         match connect(fd.as_raw_fd(), &SockaddrStorage::from(server)) {
             Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => {}
             Err(errno) => return Err(errno),
