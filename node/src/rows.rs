@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::community::community_id;
 use crate::unseen;
 
+/// The type number of an entry that counts the names of a zone.
+const EVERY_TYPE: u16 = 255;
+
 /// Version of every row.
 pub const V: u32 = 1;
 
@@ -514,6 +517,10 @@ impl FlowRow {
                 let mut row = new("name").named(Proto::Dns, Some(&asked.host), HostFrom::Dns);
                 row.verdict = Some("allow".to_owned());
                 row.count = u64::from(asked.count);
+                // Each of a zone's has its own row; this one is their number.
+                // Nobody is asked for every type (ANY), so no name's own entry says it.
+                let of_zone = asked.qtype == EVERY_TYPE;
+                row.reason = of_zone.then(|| "different names".to_owned());
                 Some(row)
             }
             Event::BoxStarted(started) => {

@@ -91,9 +91,10 @@ pub struct BoxStarted {
 /// 10 s are one entry; the count comes when the 10 s are over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameAsked {
-    /// The name.
+    /// The name. `*.ZONE` in an entry that says how many different names of a
+    /// zone were asked within 10 s, where they were many; each has its own entry.
     pub host: Host,
-    /// DNS type number (RFC 1035 §3.2.2 and the IANA registry).
+    /// DNS type number (RFC 1035 §3.2.2 and the IANA registry); 255 for `*.ZONE`.
     pub qtype: u16,
     /// 1 when first asked; the number of further ones in the closing entry.
     pub count: u32,

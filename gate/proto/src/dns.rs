@@ -24,6 +24,7 @@ mod reply;
 mod request;
 mod svcb;
 mod work;
+mod zones;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -33,7 +34,7 @@ use bailey_model::{
     AddrClass, Direction, FlowRefused, Host, HostFrom, NameAsked, Proto, Refusal, Transport,
 };
 use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::Name;
+use hickory_proto::rr::{Name, RecordType};
 
 use crate::coalesce::{Coalescer, WINDOW};
 use crate::names::{MAX_ADDRS_PER_NAME, NameTable};
@@ -47,6 +48,7 @@ pub(crate) use local::is_nowhere;
 use question::{Question, Stage};
 use reply::Answer;
 use request::Received;
+use zones::Zones;
 
 /// From a question to its SERVFAIL when no resolver answers: well inside the
 /// 5 s after which stub resolvers give up on a server.
@@ -154,7 +156,8 @@ pub enum DnsOutput {
     },
     /// An entry to tell: a name or an answer refused.
     Refused(FlowRefused),
-    /// An entry to tell: how many equal questions came after the first.
+    /// An entry to tell: how many equal questions came after the first, or how
+    /// many different names below one zone there were.
     Counted(NameAsked),
 }
 
@@ -171,6 +174,9 @@ pub struct Dns {
     entry_of: HashMap<AskedKey, AskId>,
     asked: Coalescer<AskedKey>,
     refused: Coalescer<RefusedKey>,
+    /// Zones of the names that were asked, and of those that were refused.
+    asked_zones: Zones,
+    refused_zones: Zones,
     /// When the rate would be level again (a generic cell rate algorithm).
     level_at: Now,
     outputs: VecDeque<DnsOutput>,
@@ -228,6 +234,8 @@ impl Dns {
             entry_of: HashMap::new(),
             asked: Coalescer::new(WINDOW, MAX_WINDOWS),
             refused: Coalescer::new(WINDOW, MAX_WINDOWS),
+            asked_zones: Zones::default(),
+            refused_zones: Zones::default(),
             level_at: Now::ZERO,
             outputs: VecDeque::new(),
         }
@@ -413,6 +421,7 @@ impl Dns {
             .values()
             .flat_map(|question| [Some(question.deadline), question.retry_at])
             .chain([self.asked.poll_timeout(), self.refused.poll_timeout()])
+            .chain([self.asked_zones.poll_timeout()])
             .flatten()
             .min()
     }
@@ -425,7 +434,11 @@ impl Dns {
         if let Some((key, count)) = self.refused.poll(now) {
             return Some(DnsOutput::Refused(key.entry(count)));
         }
-        let ((host, qtype), count) = self.asked.poll(now)?;
+        if let Some(((host, qtype), count)) = self.asked.poll(now) {
+            return Some(DnsOutput::Counted(NameAsked { host, qtype, count }));
+        }
+        let (host, count) = self.asked_zones.poll(now)?;
+        let qtype = RecordType::ANY.into();
         Some(DnsOutput::Counted(NameAsked { host, qtype, count }))
     }
 
@@ -438,6 +451,7 @@ impl Dns {
         self.entry_of.clear();
         self.asked.close_all();
         self.refused.close_all();
+        self.asked_zones.close_all();
     }
 
     /// Number of questions being answered.

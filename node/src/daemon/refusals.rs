@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use bailey_fence_plan::refusals::{FILE, MAX_FILE};
-use bailey_model::{Direction, FlowRefused, Proto, Refusal, Timestamp};
+use bailey_model::{Direction, FlowRefused, Host, Proto, Refusal, Timestamp};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
@@ -181,11 +181,17 @@ fn describe(box_name: &str, refused: &FlowRefused) -> String {
     };
     let class = refused.class.map(|class| format!("{}, ", class.as_str()));
     let why = refused.refusal.as_str();
+    // Also what a box asks for literally: never words to copy.
+    let of_zone = |host: &Host| host.as_str().starts_with("*.");
+    let host_is_many = refused.host.as_ref().is_some_and(of_zone);
     let help = match grant::term(refused) {
         Some(term) => format!(
             "a person outside can grant it: {}",
             grant::command(box_name, &term)
         ),
+        None if host_is_many => {
+            "many different names, of which a person outside can grant each".to_owned()
+        }
         None => "no word grants it".to_owned(),
     };
     let class = class.unwrap_or_default();

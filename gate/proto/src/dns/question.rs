@@ -55,6 +55,8 @@ pub(super) struct Question {
     pub(super) target: Target,
     /// What to ask next if the target has no answer (the search list).
     pub(super) targets: VecDeque<Target>,
+    /// Whether one of the names asked before is there, without such records.
+    pub(super) exists: bool,
     /// CNAMEs followed so far.
     pub(super) chain: Vec<Record>,
     pub(super) followed: u8,
@@ -76,6 +78,7 @@ impl Question {
             request,
             target,
             targets,
+            exists: false,
             chain: Vec::new(),
             followed: 0,
             stage: Stage::New,

@@ -12,6 +12,7 @@ mod forms;
 mod inside;
 mod pacing;
 mod random;
+mod zones;
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 0, 2)), 40_000);
 const SECOND: Duration = Duration::from_secs(1);

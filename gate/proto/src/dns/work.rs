@@ -11,6 +11,7 @@ use super::answer::{self, Outcome};
 use super::question::{Attempt, Question, Stage, Target};
 use super::reply::{self, Answer};
 use super::request::{self, Request};
+use super::zones::{MANY, zone_pattern};
 use super::{
     ANSWER_WITHIN, AskId, Dns, DnsOutput, ExchangeId, MAX_ENTRIES, MAX_FOLLOWED, MAX_QUESTIONS,
     MAX_TRIES, Pending, QUESTIONS_PER_SECOND, RETRY_AFTER, RefusedKey, local,
@@ -43,14 +44,26 @@ impl Dns {
         class: Option<AddrClass>,
         refusal: Refusal,
     ) {
-        let key = RefusedKey {
+        let mut key = RefusedKey {
             host,
             class,
             refusal,
         };
-        if self.refused.note(now, key.clone()) == Seen::First {
-            self.outputs.push_back(DnsOutput::Refused(key.entry(1)));
+        if self.refused.note(now, key.clone()) == Seen::Again {
+            return;
         }
+        // Many different names of one zone are one entry with a count.
+        if let (Some(host), Refusal::NameOutsideReach) = (&key.host, refusal)
+            && self.refused_zones.note(now, host) > MANY
+            && let Some(pattern) = zone_pattern(host)
+        {
+            self.refused.forget(&key);
+            key.host = Some(pattern);
+            if self.refused.note(now, key.clone()) == Seen::Again {
+                return;
+            }
+        }
+        self.outputs.push_back(DnsOutput::Refused(key.entry(1)));
     }
 
     /// Whether one more question may become an entry, which then counts.
@@ -116,6 +129,7 @@ impl Dns {
             }
             return;
         }
+        self.asked_zones.note(now, &key.0);
         self.serial += 1;
         let id = AskId(self.serial);
         question.stage = Stage::Entry(id);
@@ -258,7 +272,10 @@ impl Dns {
             Outcome::Follow { .. } => {
                 self.finish(number, |request| Answer::nodata(request.name()));
             }
-            Outcome::Negative { .. } if !question.targets.is_empty() && question.followed == 0 => {
+            Outcome::Negative { exists, .. }
+                if !question.targets.is_empty() && question.followed == 0 =>
+            {
+                question.exists |= exists;
                 if let Some(target) = question.targets.pop_front() {
                     question.aim(target);
                 }
@@ -268,6 +285,7 @@ impl Dns {
                 // One type is never NXDOMAIN while another has data, nor a name
                 // below which one is granted.
                 let exists = exists
+                    || question.exists
                     || names.knows(now, &question.target.grant)
                     || question
                         .request

@@ -258,6 +258,31 @@ fn one_label_goes_through_the_nodes_search_list() {
     assert_eq!(bench.asks()[0].1.host, host("scanner"));
 }
 
+/// The other type of the same name may have been found on the way: a resolver
+/// that puts two answers together drops both for an NXDOMAIN.
+#[test]
+fn a_search_that_found_the_name_without_the_type_ends_as_nodata() {
+    let mut bench = Bench::new("internet,local");
+    let zone = |asked: &Message| {
+        let query = &asked.queries[0];
+        let there = query.name().to_string() == "printer.lan.example.";
+        match (there, query.query_type()) {
+            (true, RecordType::A) => {
+                with(asked, &[addr_record("printer.lan.example", "192.168.1.20")])
+            }
+            (true, _) => negative_to(asked, ResponseCode::NoError),
+            (false, _) => negative_to(asked, ResponseCode::NXDomain),
+        }
+    };
+    let reply = bench.resolve("printer", RecordType::AAAA, &zone);
+    assert!(is_nodata(&reply), "{reply:?}");
+    let reply = bench.resolve("printer", RecordType::A, &zone);
+    assert_eq!(addrs(&reply), ["192.168.1.20"]);
+    // The control: nowhere on the way.
+    let reply = bench.resolve("scanner", RecordType::AAAA, &zone);
+    assert!(is_nxdomain(&reply));
+}
+
 #[test]
 fn one_label_under_a_named_reach_only_becomes_names_in_reach() {
     let mut bench = Bench::new("printer.lan.example:631,shop.example");
