@@ -22,11 +22,16 @@ mod life;
 mod limits;
 mod loopback;
 mod names;
+mod network;
 mod ping;
 mod publish;
+mod reach;
+mod records;
 mod reports;
+mod resolvers;
 mod sync;
 mod tidy;
+mod upstream;
 mod voice;
 
 /// A file that no `mod` line names would never be compiled.
