@@ -35,7 +35,7 @@ demo:
 	.ci/demo "$(TARGET)/release" $(ARGS)
 
 test:
-	@.ci/packages build run test browser
+	@.ci/packages build run test programs browser
 	.ci/tun
 	cargo build --profile ci --workspace --bins
 	if cargo nextest --version >/dev/null 2>&1; then

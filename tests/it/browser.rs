@@ -272,7 +272,17 @@ fn a_browser_in_a_box_keeps_its_own_sandbox_and_is_seen() {
     let Some((world, _daemon)) = one_node(&[SERVER, BROWSER]) else {
         return;
     };
-    let mut browser = drive(&world, &["--class", "browser", "--display", "virtual"]);
+    let mut browser = drive(
+        &world,
+        &[
+            "--class",
+            "browser",
+            "--display",
+            "virtual",
+            "--reach",
+            "shop.example:80,live.example:443",
+        ],
+    );
     let found = |what: &str| found(&browser, what);
     println!("{} in a box", found("version"));
     assert_eq!(found("refused"), "net::ERR_CONNECTION_REFUSED");
@@ -295,6 +305,15 @@ fn a_browser_in_a_box_keeps_its_own_sandbox_and_is_seen() {
         page.as_str().unwrap().contains("hello from shop.example"),
         "{page}"
     );
+    let spoke = found("spoke");
+    assert_eq!(
+        (&spoke["fetched"], &spoke["socket"]),
+        (&100_000.into(), &"the same".into()),
+        "{spoke}"
+    );
+    // A name that is not granted does not exist, which is known at once.
+    let late = spoke["other"].as_f64().unwrap();
+    assert!(late < 2000.0, "{spoke}");
     // No render node was granted: whatever the page is told, it is software.
     let renderer = found("renderer");
     println!("it draws with {renderer}");
@@ -316,11 +335,26 @@ fn a_browser_in_a_box_keeps_its_own_sandbox_and_is_seen() {
         (&refused["verdict"], &refused["dst_class"]),
         (&"refuse".into(), &"local".into())
     );
-    let shop = |row: &&Value| row["dst_host"] == "shop.example" && row["kind"] == "flow";
+    let dialled = |row: &&Value| row["kind"] == "flow";
+    let moved = |host: &str, port: u16| {
+        let of = |row: &&Value| row["dst_host"] == host && row["dst_port"] == port;
+        let bytes = |row: &Value| [&row["bytes_out"], &row["bytes_in"]].map(Value::as_u64);
+        let all = rows.iter().filter(dialled).filter(of).map(bytes);
+        all.fold([0, 0], |sum, [out, into]| {
+            [sum[0] + out.unwrap_or(0), sum[1] + into.unwrap_or(0)]
+        })
+    };
+    assert!(moved("shop.example", 80)[1] > 100_000, "{rows:#?}");
+    let socket = moved("live.example", 443);
+    assert!(socket[0] > 70_000 && socket[1] > 70_000, "{rows:#?}");
+    // Nothing else was dialled, whatever else a browser wants.
+    let hosts = ["shop.example", "live.example"];
+    let other = |row: &&Value| !hosts.contains(&row["dst_host"].as_str().unwrap_or_default());
+    assert_eq!(rows.iter().filter(dialled).find(other), None);
+    let third = |row: &&Value| row["dst_host"] == "third.example";
     assert_eq!(
-        rows.iter().find(shop).unwrap()["verdict"],
-        "allow",
-        "{rows:#?}"
+        rows.iter().find(third).unwrap()["reason"],
+        "name outside reach"
     );
 }
 
@@ -370,6 +404,8 @@ fn drive(world: &TestWorld, words: &[&str]) -> Running {
     all.extend(["chromium", "--remote-debugging-pipe", "--no-first-run"]);
     // WebGL without hardware is off unless it is asked for.
     all.push("--enable-unsafe-swiftshader");
+    // The world is its own authority.
+    all.push("--ignore-certificate-errors");
     all.extend([
         "--window-position=0,0",
         "--window-size=1280,800",

@@ -108,8 +108,9 @@ fn start_udp(zone: &Arc<Zone>, names: &Arc<Log>, ipv6: bool) -> Result<(), Failu
                 dns::serve_udp(socket, bytes, from, &zone, &names);
             },
         )?;
+        udp(SocketAddr::new(address, port::STUN), stun::serve)?;
     }
-    udp(SocketAddr::new(at::STUN_V4.into(), port::STUN), stun::serve)
+    Ok(())
 }
 
 /// Serves every connection to an address in a thread of its own.

@@ -99,6 +99,23 @@ RENDERER = """(() => {
   return gl.getParameter(names ? names.UNMASKED_RENDERER_WEBGL : gl.RENDERER);
 })()"""
 
+SPEAK = """(() => {
+  const said = window.said = {}, begun = performance.now(), parts = ['one', 'x'.repeat(70000)];
+  fetch('/bytes/100000').then(answer => answer.arrayBuffer())
+    .then(body => said.fetched = body.byteLength, fault => said.fetched = String(fault));
+  const socket = new WebSocket('wss://live.example/');
+  let heard = 0;
+  socket.onopen = () => parts.forEach(part => socket.send(part));
+  socket.onerror = () => said.socket = 'error';
+  socket.onmessage = message => {
+    if (message.data !== parts[heard++]) said.socket = 'otherwise';
+    else if (heard === parts.length) { said.socket = 'the same'; socket.close(); }
+  };
+  const other = new WebSocket('wss://third.example/');
+  other.onopen = () => said.other = 'open';
+  other.onerror = () => said.other = performance.now() - begun;
+})()"""
+
 page_url, lan_url, words = sys.argv[1], sys.argv[2], sys.argv[3:]
 browser = Browser(words)
 say("version", browser.ask("Browser.getVersion")["product"])
@@ -108,6 +125,8 @@ page.go("chrome://sandbox")
 say("sandbox", page.wait(TEXT, lambda text: "sandboxed" in (text or "")))
 page.go(page_url)
 say("page", page.wait(TEXT, bool))
+page.value(SPEAK)
+say("spoke", page.wait("window.said", lambda said: len(said) == 3))
 say("renderer", page.value(RENDERER))
 page.value("document.body.style.background = 'rgb(10, 200, 30)'")
 say("drawn", page.value("[innerWidth, innerHeight]"))
