@@ -35,8 +35,20 @@ impl TestWorld {
     #[track_caller]
     #[must_use]
     pub fn new(nodes: u8) -> Self {
+        Self::with(nodes, |_| {})
+    }
+
+    /// The same, with a specification that is changed before.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[track_caller]
+    #[must_use]
+    pub fn with(nodes: u8, change: impl FnOnce(&mut WorldSpec)) -> Self {
         let server = vec![binaries().join("bailey-world").into_os_string()];
-        let world = World::start(WorldSpec::new(server, nodes));
+        let mut spec = WorldSpec::new(server, nodes);
+        change(&mut spec);
+        let world = World::start(spec);
         Self {
             world: world.unwrap_or_else(|error| panic!("{error}")),
         }

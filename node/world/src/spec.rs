@@ -23,6 +23,9 @@ pub struct WorldSpec {
     /// Whether `/dev/net/tun` must be usable; a world without gated boxes does
     /// not need it.
     pub tun: bool,
+    /// Whether the nodes' users may make ping sockets (icmp(7)), as most systems
+    /// let them; a new network lets nobody.
+    pub ping: bool,
     /// Where the world's own folder is made; it must lie outside `/run` and
     /// every user must be able to pass through it. The default is `/tmp`.
     pub parent: PathBuf,
@@ -36,6 +39,7 @@ impl WorldSpec {
             server,
             nodes,
             tun: true,
+            ping: true,
             parent: PathBuf::from("/tmp"),
         }
     }

@@ -153,7 +153,7 @@ pub(super) const IPERF: &[Program] = &[
     Program {
         name: "iperf-out",
         port: 5201,
-        script: "iperf3 -c work.example -n 64M",
+        script: "iperf3 -4 -c work.example -n 64M",
         says: "iperf Done.",
         fails: "Connection refused",
         // The far end is at its end when it has counted enough.
@@ -163,7 +163,7 @@ pub(super) const IPERF: &[Program] = &[
     Program {
         name: "iperf-in",
         port: 5201,
-        script: "iperf3 -c work.example -R -P 4 -n 64M",
+        script: "iperf3 -4 -c work.example -R -P 4 -n 64M",
         says: "iperf Done.",
         fails: "Connection refused",
         moves: (100, 60 << 20),
@@ -176,7 +176,7 @@ pub(super) const IPERF_UDP: Program = Program {
     name: "iperf-udp",
     port: 5201,
     proto: "udp",
-    script: "timeout 10 iperf3 -c work.example -u -b 10M -t 1 --bidir -l 1200",
+    script: "timeout 10 iperf3 -4 -c work.example -u -b 10M -t 1 --bidir -l 1200",
     says: "iperf Done.",
     moves: (1_000_000, 1_000_000),
     ..TCP

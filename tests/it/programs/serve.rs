@@ -64,7 +64,8 @@ impl Served {
             .env("SCRIPT", script)
             .env("WEB", include_str!("web.py"))
             .env("QUIC", binaries().join("bailey-quic"))
-            .env("NAME", NAME);
+            .env("NAME", NAME)
+            .env("ADDRESS", at::WEB_V4.to_string());
         let running = Running::start(&mut command);
         running.wait_line(LIMIT, |line| line == "ready");
         if servers.contains(&"cargo") {

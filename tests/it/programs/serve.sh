@@ -17,7 +17,7 @@ cd "$folder"
 export HOME=$folder
 
 listens() {
-  until (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; do sleep 0.02; done
+  until (exec 3<>"/dev/tcp/${2:-127.0.0.1}/$1") 2>/dev/null; do sleep 0.02; done
 }
 
 certificate() {
@@ -96,8 +96,9 @@ END
   # The one that builds this; it is served by `web`.
   cargo) ;;
   iperf)
-    iperf3 -s >/dev/null &
-    listens 5201
+    # Its datagrams come from the address that it is bound to, or from any.
+    iperf3 -s -B "$ADDRESS" >/dev/null &
+    listens 5201 "$ADDRESS"
     ;;
   esac
 done

@@ -16,7 +16,7 @@ use crate::at;
 use crate::command::ip;
 use crate::control::{Failure, Line, Step as _};
 
-/// `holder DIR NUMBER UID GID IPV6`
+/// `holder DIR NUMBER UID GID IPV6 PING`
 pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
     set_pdeathsig(Signal::SIGKILL).step("prctl(PR_SET_PDEATHSIG)")?;
     let dir = args.path("folder")?;
@@ -24,6 +24,7 @@ pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
     let uid: u32 = args.number("uid")?;
     let gid: u32 = args.number("gid")?;
     let ipv6 = args.number::<u8>("ipv6")? != 0;
+    let ping = args.number::<u8>("ping")? != 0;
 
     let flags = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
@@ -31,10 +32,12 @@ pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
         | CloneFlags::CLONE_NEWUTS;
     unshare(flags).step("unshare() for a node")?;
     quick_addresses(ipv6)?;
-    // As a distribution's systemd does: everybody may ping (icmp(7)). Only this
-    // group is mapped here.
-    let ping = "/proc/sys/net/ipv4/ping_group_range";
-    fs::write(ping, "0 0").step(ping)?;
+    if ping {
+        // As a distribution's systemd does: everybody may ping (icmp(7)). Only
+        // this group is mapped here.
+        let range = "/proc/sys/net/ipv4/ping_group_range";
+        fs::write(range, "0 0").step(range)?;
+    }
     tell(&Line::Made);
     // The cable is laid meanwhile.
     let mut go = String::new();

@@ -18,13 +18,14 @@ use crate::command::ip;
 use crate::control::{Failure, Line, Step as _};
 use crate::servers::{self, Servers};
 
-/// `init DIR UID GID NODES`
+/// `init DIR UID GID NODES PING`
 pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
     set_pdeathsig(Signal::SIGKILL).step("prctl(PR_SET_PDEATHSIG)")?;
     let dir = args.path("folder")?;
     let uid: u32 = args.number("uid")?;
     let gid: u32 = args.number("gid")?;
     let nodes: u8 = args.number("nodes")?;
+    let ping: u8 = args.number("ping")?;
 
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).step("make mounts private")?;
@@ -39,6 +40,7 @@ pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
         uid,
         gid,
         ipv6,
+        ping,
     };
     // The holders make their namespaces while the router is made.
     let mut holders: Vec<Holder> = (1..=nodes)
@@ -68,6 +70,7 @@ struct Plan {
     uid: u32,
     gid: u32,
     ipv6: bool,
+    ping: u8,
 }
 
 /// A process that makes one node.
@@ -83,7 +86,7 @@ impl Holder {
         let mut child = again("holder")
             .arg(&plan.dir)
             .args([u32::from(number), plan.uid, plan.gid].map(|number| number.to_string()))
-            .arg(u8::from(plan.ipv6).to_string())
+            .args([u8::from(plan.ipv6), plan.ping].map(|flag| flag.to_string()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

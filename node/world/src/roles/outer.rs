@@ -16,13 +16,14 @@ use crate::control::{Failure, Line, Step as _};
 /// Folders of a node, below its own.
 const FOLDERS: [&str; 6] = ["home", "config", "state", "cache", "data", "run"];
 
-/// `outer DIR UID GID NODES TUN`
+/// `outer DIR UID GID NODES TUN PING`
 pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
     let dir = args.path("folder")?;
     let uid: u32 = args.number("uid")?;
     let gid: u32 = args.number("gid")?;
     let nodes: u8 = args.number("nodes")?;
     let tun: u8 = args.number("tun")?;
+    let ping: u8 = args.number("ping")?;
 
     become_ordinary(uid, gid)?;
     for number in 1..=nodes {
@@ -35,7 +36,7 @@ pub(super) fn run(args: &mut Args) -> Result<i32, Failure> {
 
     let mut child = again("init")
         .arg(&dir)
-        .args([uid, gid, u32::from(nodes)].map(|number| number.to_string()))
+        .args([uid, gid, nodes.into(), ping.into()].map(|number| number.to_string()))
         .stdin(Stdio::inherit())
         .spawn()
         .step("start the world's first process")?;
