@@ -2,11 +2,9 @@
 
 use std::net::IpAddr;
 
-use bailey_gate_proto::{NodeAddrs, classify, is_grantable};
+use bailey_gate_proto::{is_grantable, is_mdns};
 use bailey_model::link::{GATE_V4, GATE_V6};
-use bailey_model::{
-    AddrClass, FlowRefused, Host, HostPattern, Proto, Reach, ReachTerm, Refusal, Transport,
-};
+use bailey_model::{AddrClass, FlowRefused, Host, Proto, Reach, ReachTerm, Refusal, Transport};
 
 use crate::show;
 
@@ -32,6 +30,13 @@ pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
             _ => Transport::Tcp,
         };
         return loopback_term(dst.port(), Some(over));
+    }
+    // The one group that a word opens.
+    if refused.refusal == Refusal::Multicast
+        && refused.proto == Proto::Udp
+        && refused.dst.is_some_and(is_mdns)
+    {
+        return checked(ReachTerm::Mdns.to_string());
     }
     if !asked || !refused.class.is_none_or(is_grantable) {
         return None;
@@ -200,6 +205,23 @@ mod tests {
             class,
             refusal,
             count: 1,
+        }
+    }
+
+    #[test]
+    fn a_refused_group_names_the_word_that_opens_it_if_one_does() {
+        for (dst, proto, expected) in [
+            ("224.0.0.251:5353", Proto::Udp, Some("mdns")),
+            ("[ff02::fb]:5353", Proto::Udp, Some("mdns")),
+            ("224.0.0.251:5354", Proto::Udp, None),
+            ("239.255.255.250:1900", Proto::Udp, None),
+            ("224.0.0.251:5353", Proto::Tcp, None),
+        ] {
+            let of = FlowRefused {
+                refusal: Refusal::Multicast,
+                ..refused(proto, None, Some(dst), Some(AddrClass::Multicast))
+            };
+            assert_eq!(term(&of).as_deref(), expected, "{dst}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reach: what a box may dial, in the words a person writes.
 //!
-//! `nothing` or a comma-joined list of `internet`, `local`,
+//! `nothing` or a comma-joined list of `internet`, `local`, `mdns`,
 //! `lo:PORT[,PORT][/tcp|/udp]`, `HOST[:PORT[,PORT]][/tcp|/udp]`, `*.HOST…`, and an address or prefix with
 //! ports in the same form (an IPv6 address with ports is bracketed). A term
 //! that is only digits is a further port of the term before it.
@@ -61,6 +61,8 @@ pub enum ReachTerm {
         /// Ports and transport.
         ports: PortSet,
     },
+    /// Questions of multicast DNS (RFC 6762) and what is answered to them on-link.
+    Mdns,
 }
 
 /// A name, or every name below one.
@@ -174,12 +176,11 @@ impl Reach {
     #[must_use]
     pub fn names_local(&self) -> bool {
         self.terms.iter().any(|term| match term {
-            ReachTerm::Local => true,
-            ReachTerm::Prefix { addr, len, .. } => {
-                let meets = |(own, own_len): &(IpAddr, u8)| shares(*addr, *own, *len.min(own_len));
-                OWN_NETWORKS.iter().any(meets)
-            }
-            ReachTerm::Internet | ReachTerm::Loopback(_) | ReachTerm::Name(..) => false,
+            ReachTerm::Local | ReachTerm::Prefix { .. } => true,
+            ReachTerm::Internet
+            | ReachTerm::Loopback(_)
+            | ReachTerm::Name(..)
+            | ReachTerm::Mdns => false,
         })
     }
 }
@@ -228,7 +229,7 @@ fn parse_term(term: &str) -> Result<ReachTerm, &'static str> {
         "nothing" => return Err("`nothing` stands alone"),
         "internet" => return Ok(ReachTerm::Internet),
         "local" => return Ok(ReachTerm::Local),
-        "mdns" => return Err("`mdns` is not carried by this version"),
+        "mdns" => return Ok(ReachTerm::Mdns),
         _ => {}
     }
     if term == "lo" {
@@ -374,6 +375,7 @@ impl fmt::Display for ReachTerm {
         match self {
             Self::Internet => f.write_str("internet"),
             Self::Local => f.write_str("local"),
+            Self::Mdns => f.write_str("mdns"),
             Self::Loopback(ports) => write!(f, "lo{ports}"),
             Self::Name(HostPattern::Exact(host), ports) => write!(f, "{host}{ports}"),
             Self::Name(HostPattern::Below(host), ports) => write!(f, "*.{host}{ports}"),
@@ -414,6 +416,7 @@ mod tests {
             "nothing",
             "internet",
             "internet,local",
+            "internet,mdns",
             "shop.example",
             "shop.example:443",
             "shop.example:80,443/tcp,internet",
@@ -455,7 +458,6 @@ mod tests {
             ("lo:0", "lo:0"),
             ("lo:8080,53", "lo:8080,53"),
             ("lo:9", "lo:9"),
-            ("mdns", "mdns"),
             ("sh op.example", "sh op.example"),
             ("[::1", "[::1"),
             ("80", "80"),

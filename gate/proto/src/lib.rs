@@ -22,6 +22,7 @@ mod gate;
 mod host_end;
 mod icmp;
 mod icmp_wire;
+mod mdns;
 mod names;
 mod packet;
 mod peek;
@@ -45,6 +46,7 @@ pub use icmp::{
     ECHO_IDLE, Echo, EchoError, EchoFault, MAX_ECHO_FLOWS, MAX_PENDING_ECHO, MAX_WAITING_ECHO,
     MAX_WAITING_ECHO_BYTES,
 };
+pub use mdns::is_group as is_mdns;
 pub use names::NameTable;
 pub use policy::{Decision, NameReach, Policy};
 pub use udp_inbound::MAX_INBOUND_UDP;

@@ -7,7 +7,7 @@ use bailey_model::{
 };
 
 use crate::addr::{NodeAddrs, classify, classify_end, in_prefix, unmapped};
-use crate::host_end;
+use crate::{host_end, mdns};
 
 /// What a box may dial, and what the node's addresses are at this moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,6 +82,9 @@ impl Policy {
         if let Some(decision) = self.decide_loopback(transport, dst) {
             return decision;
         }
+        if let Some(decision) = self.decide_mdns(transport, dst) {
+            return decision;
+        }
         let names: Vec<&Host> = names.into_iter().collect();
         let class = classify_end(transport, dst, &self.addrs, &self.listeners);
         self.decide_end(class, dst.ip(), End::Dial(transport, dst.port()), &names)
@@ -102,6 +105,20 @@ impl Policy {
         Some(Decision {
             verdict,
             class,
+            host: None,
+            host_from: HostFrom::None,
+        })
+    }
+
+    /// Judges a datagram to the group of multicast DNS where the reach opens it;
+    /// what it says is looked at besides ([`mdns::asks`]).
+    fn decide_mdns(&self, transport: Transport, dst: SocketAddr) -> Option<Decision> {
+        let opened = transport == Transport::Udp
+            && mdns::is_group(dst)
+            && self.reach.terms().contains(&ReachTerm::Mdns);
+        opened.then(|| Decision {
+            verdict: Verdict::Allow(Granted(ReachTerm::Mdns.to_string())),
+            class: AddrClass::Multicast,
             host: None,
             host_from: HostFrom::None,
         })
@@ -199,7 +216,7 @@ impl Policy {
             ReachTerm::Internet => true,
             ReachTerm::Local => is_local_name(name, search),
             ReachTerm::Name(pattern, ports) => pattern_grants(pattern, name) && end.is_in(ports),
-            ReachTerm::Loopback(_) | ReachTerm::Prefix { .. } => false,
+            ReachTerm::Loopback(_) | ReachTerm::Prefix { .. } | ReachTerm::Mdns => false,
         };
         let mut terms = self.reach.terms().iter();
         terms.find(opens).map(ToString::to_string)
@@ -241,7 +258,10 @@ impl Policy {
                     return NameReach::Inside;
                 }
                 ReachTerm::Name(pattern, _) => ancestor |= is_ancestor_of(name, pattern),
-                ReachTerm::Local | ReachTerm::Loopback(_) | ReachTerm::Prefix { .. } => {}
+                ReachTerm::Local
+                | ReachTerm::Loopback(_)
+                | ReachTerm::Prefix { .. }
+                | ReachTerm::Mdns => {}
             }
         }
         if ancestor {
@@ -259,7 +279,8 @@ impl Policy {
             ReachTerm::Internet
             | ReachTerm::Local
             | ReachTerm::Loopback(_)
-            | ReachTerm::Prefix { .. } => false,
+            | ReachTerm::Prefix { .. }
+            | ReachTerm::Mdns => false,
         })
     }
 
@@ -282,8 +303,8 @@ fn grants<'n>(
     match term {
         ReachTerm::Internet => (class == AddrClass::Internet).then_some(None),
         ReachTerm::Local => (class == AddrClass::Local).then_some(None),
-        // Only by the gate's own address, which is judged before.
-        ReachTerm::Loopback(_) => None,
+        // Only by the gate's own address, and by one group: judged before.
+        ReachTerm::Loopback(_) | ReachTerm::Mdns => None,
         ReachTerm::Prefix {
             addr: prefix,
             len,

@@ -18,6 +18,7 @@ use crate::host_end;
 use crate::packet::{Ip, Unreachable, datagram};
 use crate::policy::Decision;
 
+mod group;
 mod named;
 mod revoke;
 
@@ -138,6 +139,10 @@ impl Udp {
             return;
         }
         let ends = flow.ends;
+        if let Err((decision, why)) = group::passes(common, ends, data) {
+            common.unreachable(ends, Unreachable::Port, ip.whole, out);
+            return common.refuse(now, Proto::Udp, ends, decision, why);
+        }
         let stands = common.stands(Transport::Udp, ends.dst, &mut flow.basis);
         if let Err((decision, why)) = stands.and_then(|()| self.judge_said(common, id, data)) {
             common.unreachable(ends, Unreachable::Port, ip.whole, out);
@@ -167,6 +172,7 @@ impl Udp {
             }
             Verdict::Allow(granted) => granted.clone(),
         };
+        group::passes(common, ends, data)?;
         let portless = ends.dst.port() == 0 || ends.src.port() == 0;
         let why = common.closed().or(portless.then_some(Refusal::Protocol));
         let watch = Watch::new(common, ends);
@@ -375,7 +381,8 @@ impl Udp {
         let Some(from) = host_end::inner(from) else {
             return;
         };
-        let Some((src, id)) = self.allowed(port, from) else {
+        let known = self.allowed(port, from);
+        let Some((src, id)) = known.or_else(|| self.asked_in_group(common, port, from)) else {
             return;
         };
         let Some(flow) = self.flows.get_mut(&id) else {

@@ -382,7 +382,10 @@ fn is_within(word: &ReachTerm, denied: &ReachTerm) -> bool {
     let wanted = match word {
         ReachTerm::Internet => AddrClass::Internet,
         ReachTerm::Local => AddrClass::Local,
-        ReachTerm::Loopback(_) | ReachTerm::Name(..) | ReachTerm::Prefix { .. } => return false,
+        ReachTerm::Loopback(_)
+        | ReachTerm::Name(..)
+        | ReachTerm::Prefix { .. }
+        | ReachTerm::Mdns => return false,
     };
     let addrs = NodeAddrs::default();
     let [first, last] = ends(*addr, *len);

@@ -4,13 +4,12 @@
 //! that the box has or had and by the registries alone. Nothing is dialled, and
 //! no name is asked for.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bailey_gate_proto::channel::ToGate;
 use bailey_gate_proto::{
     AddrExplained, Explain, Explained, NameExplained, NameTable, Now, Policy, Whom, explain,
-    refusal,
+    is_mdns, refusal,
 };
 use bailey_model::link::{GATE_V4, GATE_V6};
 use bailey_model::{AddrClass, HostPattern, Reach, ReachTerm, Refusal, Tier, Transport, Verdict};
@@ -306,27 +305,27 @@ fn rule(explained: &Explained) -> Option<String> {
     })
 }
 
+/// Whether it is what `mdns` opens.
+fn is_group(addr: IpAddr, port: Option<u16>) -> bool {
+    port.is_some_and(|port| is_mdns(SocketAddr::new(addr, port)))
+}
+
 /// The term that would.
 fn term(asked: &Asked, explained: &Explained) -> Option<String> {
     let Explain { what, port, .. } = &asked.question;
     match what {
         Whom::Name(_) if explained.name == Some(NameExplained::Nowhere) => None,
-        Whom::Name(_) if matches!(explained.name, Some(NameExplained::Inside { by: Some(_) })) => {
-            // The name is granted, and none of its addresses is.
-            let addr = explained.addrs.iter().find(|addr| addr.grantable())?;
-            grant::addr_term(addr.addr, *port, asked.over)
+        Whom::Name(host) => grant::name_term(host, *port, asked.over),
+        Whom::Addr(addr) if asked.over == Some(Transport::Udp) && is_group(*addr, *port) => {
+            Some(ReachTerm::Mdns.to_string())
         }
-        Whom::Name(host) if explained.name.is_some() => grant::name_term(host, *port, asked.over),
-        Whom::Name(_) | Whom::Addr(_) => {
-            let addr = explained.addrs.first()?;
-            match addr.class {
-                // It stands for the node's loopback.
-                AddrClass::Gate if GATE.contains(&addr.addr) => {
-                    grant::loopback_term((*port)?, asked.over)
-                }
-                _ if addr.grantable() => grant::addr_term(addr.addr, *port, asked.over),
-                _ => None,
-            }
+        Whom::Addr(addr) => {
+            let grantable = explained
+                .addrs
+                .first()
+                .is_some_and(AddrExplained::grantable);
+            let term = grant::addr_term(*addr, *port, asked.over);
+            term.filter(|_| grantable)
         }
     }
 }

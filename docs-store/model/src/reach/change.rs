@@ -167,6 +167,7 @@ fn covers(denied: &ReachTerm, term: &ReachTerm) -> bool {
     match (denied, term) {
         (ReachTerm::Internet, ReachTerm::Internet)
         | (ReachTerm::Local, ReachTerm::Local)
+        | (ReachTerm::Mdns, ReachTerm::Mdns)
         | (ReachTerm::Loopback(_), ReachTerm::Loopback(_)) => true,
         (ReachTerm::Name(wide, _), ReachTerm::Name(narrow, _)) => match (wide, narrow) {
             (HostPattern::Exact(wide), HostPattern::Exact(narrow)) => wide == narrow,
@@ -221,7 +222,7 @@ fn meets(term: &ReachTerm, denied: &ReachTerm) -> bool {
 
 fn ports_of(term: &ReachTerm) -> Option<&PortSet> {
     match term {
-        ReachTerm::Internet | ReachTerm::Local => None,
+        ReachTerm::Internet | ReachTerm::Local | ReachTerm::Mdns => None,
         ReachTerm::Loopback(ports)
         | ReachTerm::Name(_, ports)
         | ReachTerm::Prefix { ports, .. } => Some(ports),
@@ -230,7 +231,7 @@ fn ports_of(term: &ReachTerm) -> Option<&PortSet> {
 
 fn with_ports(term: &ReachTerm, ports: PortSet) -> ReachTerm {
     match term {
-        ReachTerm::Internet | ReachTerm::Local => term.clone(),
+        ReachTerm::Internet | ReachTerm::Local | ReachTerm::Mdns => term.clone(),
         ReachTerm::Loopback(_) => ReachTerm::Loopback(ports),
         ReachTerm::Name(pattern, _) => ReachTerm::Name(pattern.clone(), ports),
         ReachTerm::Prefix { addr, len, .. } => ReachTerm::Prefix {

@@ -1,6 +1,8 @@
 use super::*;
+use bailey_model::AddrClass;
 
 const ECHO: &str = "93.184.216.34:7";
+const LAN_MDNS: &str = "192.168.1.9:5353";
 
 /// An open flow from box port `src`; the port's outer socket.
 fn open(rig: &mut Rig, src: u16, dst: &str) -> UdpPort {
@@ -48,6 +50,103 @@ fn a_group_is_refused_from_the_gates_own_address() {
         assert_eq!(rig.refused().refusal, Refusal::Multicast);
     }
     assert!(rig.sink.datagrams.is_empty());
+}
+
+/// A question of multicast DNS, and what others answer.
+const ASKS: &[u8] = b"\0\x01\0\0\0\x01\0\0\0\0\0\0?";
+const TELLS: &[u8] = b"\0\x01\x84\0\0\0\0\x01\0\0\0\0!";
+
+#[test]
+fn a_question_to_the_group_waits_for_its_entry_and_is_answered_from_the_link() {
+    let mut rig = Rig::new("internet,mdns");
+    let group = at("224.0.0.251:5353");
+    rig.tun(&datagram_of(own(5000), group, ASKS));
+    let (ticket, opened) = rig.opened();
+    assert_eq!(
+        (opened.granted.0.as_str(), opened.class, opened.tuple.dst),
+        ("mdns", AddrClass::Multicast, group)
+    );
+    assert!(rig.sink.datagrams.is_empty());
+    rig.word(ticket, true);
+    let (port, to, data) = rig.sink.datagrams.pop_front().unwrap();
+    assert_eq!((to, data.as_slice()), (group, ASKS));
+    let packet = incoming(&mut rig, port, LAN_MDNS, TELLS).unwrap();
+    let ip = packet::parse(&packet).unwrap();
+    assert_eq!((ip.src, ip.dst), (at(LAN_MDNS).ip(), own(0).ip()));
+    assert_eq!(packet::datagram(ip.payload), Some((5353, 5000, TELLS)));
+    // Not from another port of theirs, nor from afar, nor to a port of the box
+    // that asked nothing there.
+    assert!(incoming(&mut rig, port, LAN, TELLS).is_none());
+    assert!(incoming(&mut rig, port, "93.184.216.34:5353", TELLS).is_none());
+    let other = open(&mut rig, 5001, ECHO);
+    assert!(incoming(&mut rig, other, LAN_MDNS, TELLS).is_none());
+    // What is learnt there is not granted by it.
+    rig.tun(&datagram_of(own(5000), at(LAN_MDNS), b"x"));
+    assert_eq!(rig.refused().refusal, Refusal::OutsideReach);
+}
+
+#[test]
+fn nothing_but_a_question_goes_to_the_group() {
+    let mut rig = Rig::new("mdns");
+    let group = at("224.0.0.251:5353");
+    rig.tun(&datagram_of(own(5000), group, TELLS));
+    let packet = rig.sink.packets.pop_front().unwrap();
+    assert_eq!(
+        read_icmp(&packet),
+        (bailey_model::link::GATE_V4.into(), 3, 3)
+    );
+    assert_eq!(rig.refused().refusal, Refusal::Protocol);
+    // Nor behind one: the flow goes on, and what is no question is left out.
+    rig.tun(&datagram_of(own(5001), group, ASKS));
+    let (ticket, _) = rig.opened();
+    rig.tun(&datagram_of(own(5001), group, TELLS));
+    rig.word(ticket, true);
+    rig.tun(&datagram_of(own(5001), group, TELLS));
+    rig.tun(&datagram_of(own(5001), group, ASKS));
+    let sent: Vec<Vec<u8>> = rig.sink.datagrams.drain(..).map(|sent| sent.2).collect();
+    assert_eq!(sent, [ASKS, ASKS]);
+}
+
+#[test]
+fn the_word_opens_no_other_group_no_other_port_and_no_broadcast() {
+    let mut rig = Rig::new("internet,local,mdns");
+    for to in [
+        "224.0.0.251:5354",
+        "224.0.0.252:5355",
+        "239.255.255.250:1900",
+        "255.255.255.255:5353",
+        "192.168.1.255:5353",
+    ] {
+        for _ in 0..5 {
+            rig.tun(&datagram_of(own(5000), at(to), ASKS));
+        }
+        // The four after the first are a count.
+        assert_eq!(rig.refused().refusal, Refusal::Multicast, "{to}");
+        assert!(rig.events().is_empty(), "{to}");
+    }
+    assert!(rig.sink.datagrams.is_empty());
+}
+
+#[test]
+fn either_side_keeps_a_mapping_for_two_minutes_of_silence_and_more() {
+    // RFC 4787, REQ-5 and REQ-6.
+    let mut rig = Rig::new("internet");
+    let port = open(&mut rig, 5000, ECHO);
+    incoming(&mut rig, port, ECHO, b"answer").unwrap();
+    let two_minutes = Duration::from_secs(120);
+    for _ in 0..3 {
+        rig.pass(two_minutes);
+        incoming(&mut rig, port, ECHO, b"from outside").unwrap();
+        rig.pass(two_minutes);
+        rig.tun(&datagram_of(own(5000), at(ECHO), b"from inside"));
+        assert_eq!(rig.sink.datagrams.pop_front().unwrap().0, port);
+    }
+    // Another far end has the same mapping, at any time of its life.
+    assert_eq!(open(&mut rig, 5000, "1.1.1.1:7"), port);
+    rig.pass(UDP_IDLE);
+    rig.pass(UDP_IDLE);
+    assert_eq!(rig.gate.flows(), 0);
+    assert!(incoming(&mut rig, port, ECHO, b"late").is_none());
 }
 
 #[test]
