@@ -23,6 +23,7 @@ pub fn doctor() -> Result<(), LaunchError> {
     let mut caller = Channel::new(UnixStream::from(sys::take_channel()));
     let mut seen = Observed {
         uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
         bubblewrap: bubblewrap::observe(),
         ..Observed::default()
     };

@@ -71,7 +71,7 @@ fn a_machine_that_can_do_all_is_told_so_and_no_node_is_started() {
     insta::assert_snapshot!(unwell(&output), @r#"tiers ["l1","l1.5","l2","gated"], any true, browser true, exit Some(0)"#);
     // Every rung is there once, each with its three words.
     let rows = rungs(&output);
-    assert_eq!(rows.len(), 20, "{output}");
+    assert_eq!(rows.len(), 21, "{output}");
     let text = doctor(&world, "", &[]);
     assert_eq!(text.code, Some(0), "{text}");
     for word in [

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{boxed, flows, world};
+use bailey_tests::TestWorld;
+
+use crate::common::{boxed, daemon, flows, world};
 
 /// What comes back from an unprivileged `ping` that may not.
 const PROHIBITED: &str = "Packet filtered";
@@ -88,4 +90,62 @@ fn nobody_answers_for_an_address_that_does_not() {
         "LC_ALL=C ping -n -c1 -W5 45.33.32.157",
     );
     assert!(ran.stdout.contains("Unreachable"), "{ran}");
+}
+
+#[test]
+fn a_host_that_lets_nobody_ping_says_so_before_and_after_and_needs_no_restart() {
+    let world = TestWorld::with(1, |spec| spec.ping = false);
+    let _daemon = daemon(&world, "n1");
+    let row = |world: &TestWorld| {
+        let rows = world.run("n1", &["doctor", "--json"]).ok().json();
+        rows.into_iter().find(|row| row["rung"] == "ping").unwrap()
+    };
+    let uid = world.uid();
+    let found = row(&world);
+    assert_eq!(found["outcome"], "weaker", "{found}");
+    assert_eq!(found["lost"], "`ping` in a box is refused at once");
+    // In a container it is the container that is started otherwise.
+    let remedy = found["remedy"].as_str().unwrap();
+    let of_host = format!("echo {uid} {uid} | sudo tee /proc/sys/net/ipv4/ping_group_range");
+    let of_container = format!("run --sysctl net.ipv4.ping_group_range='{uid} {uid}' IMAGE");
+    assert!(
+        remedy == of_host || remedy.contains(&of_container),
+        "{remedy}"
+    );
+    let script = "LC_ALL=C ping -n -c1 -W5 93.184.216.34; sleep 60";
+    let running = crate::common::attached(&world, "n1", &["--name", "mute"], script);
+    running.wait_error_line(crate::common::LIMIT, |line| {
+        line.ends_with("refused icmp 93.184.216.34: internet, the host allows no ping")
+    });
+    running.wait_line(crate::common::LIMIT, |line| {
+        line.contains("100% packet loss")
+    });
+    assert!(
+        running.stdout().contains(PROHIBITED),
+        "{}",
+        running.stdout()
+    );
+    let shown = world.run("n1", &["report", "mute"]).ok().stdout;
+    let said = "refused: the host lets this user make no ping socket";
+    assert!(shown.contains(said), "{shown}");
+    // What the remedy writes, as the world's root sees that group.
+    let range = "echo 0 0 >/proc/sys/net/ipv4/ping_group_range";
+    let mut root = world.node("n1").unwrap().root_command("sh");
+    let _written = bailey_tests::run(root.args(["-c", range])).ok();
+    let words = [
+        "exec",
+        "mute",
+        "--",
+        "ping",
+        "-n",
+        "-c1",
+        "-W5",
+        "93.184.216.34",
+    ];
+    let ran = world.run("n1", &words).ok();
+    assert!(ran.stdout.contains(" 0% packet loss"), "{ran}");
+    assert_eq!(row(&world)["outcome"], "ok");
+    let ran = boxed(&world, "n1", &["-q", "--name", "heard"], "true").ok();
+    let shown = world.run("n1", &["report", "heard"]).ok().stdout;
+    assert!(!shown.contains(said), "{ran} {shown}");
 }

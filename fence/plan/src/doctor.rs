@@ -59,6 +59,8 @@ pub enum Rung {
     Keys,
     /// The kernel speaks IPv6.
     Ipv6,
+    /// A ping socket can be made.
+    Ping,
     /// Abstract sockets of a desktop.
     AbstractSockets,
 }
@@ -87,6 +89,7 @@ impl Rung {
             Self::Confined => "confined",
             Self::Keys => "keys-at-rest",
             Self::Ipv6 => "ipv6",
+            Self::Ping => "ping",
             Self::AbstractSockets => "abstract-sockets",
         }
     }
@@ -202,6 +205,8 @@ pub struct AtRest {
 pub struct Observed {
     /// The user that tried.
     pub uid: u32,
+    /// And its group.
+    pub gid: u32,
     /// Making a user namespace alone.
     pub user_namespace: Tried,
     /// Writing its maps.
@@ -250,6 +255,10 @@ pub struct Observed {
     pub launcher: LauncherFile,
     /// Whether the kernel speaks IPv6.
     pub ipv6: bool,
+    /// Making a ping socket.
+    pub ping: Tried,
+    /// The first and the last group that may, by `net.ipv4.ping_group_range`.
+    pub ping_groups: Option<(u32, u32)>,
     /// Abstract names of X11 and of buses that somebody listens on.
     pub abstract_sockets: Vec<String>,
 }

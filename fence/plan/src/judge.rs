@@ -49,6 +49,8 @@ pub struct Asked<'a> {
     pub shared: &'a [(String, String)],
     /// Whether its gate told of the dial that it refused (gated).
     pub gate_saw: bool,
+    /// Whether the host lets the gate make ping sockets (gated).
+    pub ping: bool,
 }
 
 /// One report a side, in the order of [`Axis::ALL`], and the level.
@@ -301,6 +303,12 @@ fn network(asked: Asked<'_>) -> Vec<Fact> {
     } else if asked.reach.terms().iter().any(name) {
         let proven = "refused by its hello; ECH is taken out of answers";
         facts.push(says("another host's flow", proven));
+    }
+    if !asked.ping {
+        facts.push(says(
+            "ping",
+            "refused: the host lets this user make no ping socket",
+        ));
     }
     let ports: Vec<String> = asked
         .publish

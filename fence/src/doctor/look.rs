@@ -47,6 +47,7 @@ pub(super) fn observe(seen: &mut Observed) {
     seen.profiles = profiles();
     seen.launcher = launcher();
     seen.ipv6 = Path::new("/proc/net/if_inet6").exists();
+    seen.ping_groups = groups(&text("/proc/sys/net/ipv4/ping_group_range"));
     seen.abstract_sockets = abstract_sockets(&text("/proc/net/unix"));
 }
 
@@ -56,6 +57,12 @@ fn text(path: impl AsRef<Path>) -> String {
     // What was read before an error is as good as what is there.
     let _ = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `FIRST LAST` (icmp(7)).
+fn groups(text: &str) -> Option<(u32, u32)> {
+    let (first, last) = text.trim().split_once(char::is_whitespace)?;
+    Some((first.parse().ok()?, last.trim().parse().ok()?))
 }
 
 fn number(path: &str) -> Option<u64> {

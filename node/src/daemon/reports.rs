@@ -12,6 +12,8 @@ use bailey_fence_plan::channel::{BoxSpec, Grant, Layer, Measured};
 use bailey_fence_plan::judge::{Asked, judge, weaker};
 use bailey_gate_proto::channel::GateEvent;
 use bailey_model::{BoundaryReport, BoxEnd, Event, Proto, Tier, link};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::event::{ConnId, RunId};
 use super::run_state::Phase;
@@ -24,6 +26,14 @@ use crate::rows::ReportRow;
 const GATE_LIMIT: Duration = Duration::from_secs(2);
 /// The only image of this version.
 const IMAGE: &str = "host";
+
+/// Whether the gate, a process of this user in this network, may make a ping
+/// socket (icmp(7)).
+fn can_ping() -> bool {
+    let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
+    let made = socket(family, SockType::Datagram, flags, SockProtocol::Icmp);
+    !matches!(made, Err(Errno::EACCES | Errno::EPERM))
+}
 
 /// What is known of a run's boundary until it is judged.
 #[derive(Debug, Default)]
@@ -155,6 +165,7 @@ impl Node {
             writable: &run.boundary.writable,
             shared: &shared,
             gate_saw: run.boundary.gate_saw,
+            ping: can_ping(),
         };
         let (axes, level) = judge(&measured, asked);
         let weak = weaker(&axes, level, run.tier);

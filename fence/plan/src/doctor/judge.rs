@@ -6,6 +6,8 @@ use super::words::{
 use super::{AtRest, Finding, Observed, Outcome, Rung, Tried};
 use crate::fallback::LANDLOCK_ALONE;
 
+/// What stands for a group that has no number here (user_namespaces(7)).
+const NOBODY: u32 = 65534;
 const NO_BOX: &str = "no box of namespaces; only weaker ones are left";
 /// What puts the launcher's profile in place.
 pub const LOAD_PROFILE: &str = "bailey doctor --print-apparmor | sudo tee \
@@ -37,6 +39,7 @@ pub fn judge(seen: &Observed, keys: &AtRest) -> Vec<Finding> {
         confined(seen),
         at_rest(keys),
         ipv6(seen),
+        ping(seen),
         abstract_sockets(seen),
     ]
 }
@@ -429,6 +432,40 @@ fn ipv6(seen: &Observed) -> Finding {
         true => finding(Rung::Ipv6, Outcome::Ok, "the kernel speaks it"),
         false => finding(Rung::Ipv6, Outcome::Weaker, "the kernel does not speak it")
             .loses("boxes have IPv4 alone"),
+    }
+}
+
+fn ping(seen: &Observed) -> Finding {
+    let no = |fact: String| {
+        finding(Rung::Ping, Outcome::Weaker, fact).loses("`ping` in a box is refused at once")
+    };
+    let (gid, groups) = (seen.gid, seen.ping_groups);
+    match seen.ping {
+        Tried::Worked => finding(Rung::Ping, Outcome::Ok, "a ping socket can be made"),
+        Tried::Refused(EACCES) => {
+            // Of none, the first is above the last; where groups are mapped, both
+            // are nobody. Nobody is put out who is in.
+            let (first, last) = match groups {
+                Some((first, last)) if first <= last && first != NOBODY => {
+                    (first.min(gid), last.max(gid))
+                }
+                _ => (gid, gid),
+            };
+            let fact = match groups {
+                Some((first, last)) => {
+                    format!("EACCES: ping_group_range {first} {last} leaves group {gid} out")
+                }
+                None => "EACCES".to_owned(),
+            };
+            // Until the machine starts again, and for this network alone.
+            let tee = "sudo tee /proc/sys/net/ipv4/ping_group_range";
+            let option = format!("--sysctl net.ipv4.ping_group_range='{first} {last}'");
+            no(fact).helped_by(
+                in_container(seen, &option)
+                    .unwrap_or_else(|| format!("echo {first} {last} | {tee}")),
+            )
+        }
+        other => no(tried(other)),
     }
 }
 

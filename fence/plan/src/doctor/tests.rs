@@ -4,6 +4,9 @@ use super::*;
 fn able() -> Observed {
     Observed {
         uid: 1000,
+        gid: 1000,
+        ping: Tried::Worked,
+        ping_groups: Some((0, 2_147_483_647)),
         user_namespace: Tried::Worked,
         user_map: Tried::Worked,
         namespaces: Tried::Worked,
@@ -236,4 +239,39 @@ fn a_path_in_a_remedy_is_one_word_of_a_shell() {
     assert_eq!(shell_word(b"/a b;rm $x"), r"$'/a b;rm $x'");
     assert_eq!(shell_word(b"/it's\n\xff\\"), r"$'/it\'s\x0a\xff\\'");
     assert_eq!(shell_word(b""), "$''");
+}
+
+#[test]
+fn a_host_that_lets_nobody_ping_is_helped_for_the_own_group_alone() {
+    let found = |groups, container: Option<&str>| {
+        let seen = Observed {
+            ping: Tried::Refused(13),
+            ping_groups: groups,
+            confined: Confined {
+                container: container.map(str::to_owned),
+                ..Confined::default()
+            },
+            ..able()
+        };
+        assert_eq!(seen.verdict().exit_code(), 0, "it costs no tier");
+        let all = judge(&seen, &keys());
+        let row = all.into_iter().find(|found| found.rung == Rung::Ping);
+        let row = row.unwrap();
+        assert_eq!(row.outcome, Outcome::Weaker);
+        format!("{} | {} | {}", row.fact, row.lost, row.remedy)
+    };
+    let rows = [
+        found(Some((1, 0)), None),
+        found(Some((5, 100)), None),
+        found(Some((65534, 65534)), None),
+        found(None, None),
+        found(Some((1, 0)), Some("docker")),
+    ];
+    insta::assert_snapshot!(rows.join("\n"), @r"
+    EACCES: ping_group_range 1 0 leaves group 1000 out | `ping` in a box is refused at once | echo 1000 1000 | sudo tee /proc/sys/net/ipv4/ping_group_range
+    EACCES: ping_group_range 5 100 leaves group 1000 out | `ping` in a box is refused at once | echo 5 1000 | sudo tee /proc/sys/net/ipv4/ping_group_range
+    EACCES: ping_group_range 65534 65534 leaves group 1000 out | `ping` in a box is refused at once | echo 1000 1000 | sudo tee /proc/sys/net/ipv4/ping_group_range
+    EACCES | `ping` in a box is refused at once | echo 1000 1000 | sudo tee /proc/sys/net/ipv4/ping_group_range
+    EACCES: ping_group_range 1 0 leaves group 1000 out | `ping` in a box is refused at once | docker run --sysctl net.ipv4.ping_group_range='1000 1000' IMAGE bailey doctor
+    ");
 }

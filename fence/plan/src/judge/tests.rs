@@ -38,6 +38,7 @@ impl Case {
             writable: &[],
             shared: &[],
             gate_saw: self.gate_saw,
+            ping: true,
         }
     }
 
@@ -338,6 +339,7 @@ fn holes_are_listed_as_what_they_are() {
     let asked = Asked {
         writable: &writable,
         shared: &shared,
+        ping: false,
         ..case.asked()
     };
     let (axes, _) = judge(&case.whole(), asked);
