@@ -21,6 +21,7 @@ mod kills;
 mod life;
 mod limits;
 mod loopback;
+mod mdns;
 mod names;
 mod network;
 mod ping;
@@ -32,7 +33,7 @@ mod reports;
 mod stun;
 mod sync;
 mod tidy;
-mod upstream;
+mod told;
 mod voice;
 
 /// A file that no `mod` line names would never be compiled.

@@ -139,6 +139,7 @@ fn follow(
     attended: &mut Attended,
     what: &str,
 ) -> Result<Outcome, Failure> {
+    let mut own = String::new();
     loop {
         let mut message = client.receive()?;
         match message.value {
@@ -157,9 +158,15 @@ fn follow(
                 if let Some(fd) = message.fds.pop_front() {
                     attended.terminal(fd)?;
                 }
+                own = name;
             }
             Tell::Refused(refused) if !args.quiet => {
-                attended.say(&format!("refused {}", describe(&refused)));
+                let said = format!(
+                    "refused {}{}",
+                    describe(&refused),
+                    would_allow(&own, &refused)
+                );
+                attended.say(&said);
             }
             Tell::Noticed(notice) if !args.quiet => {
                 let text = show::text(&notice.text);
@@ -435,6 +442,13 @@ fn summary(ended: &Ended) {
             ended.refusals_more
         ));
     }
+}
+
+/// The command that would grant it from here on.
+fn would_allow(name: &str, refused: &FlowRefused) -> String {
+    grant::term(refused).map_or_else(String::new, |term| {
+        format!(" · {}", grant::command(name, &term))
+    })
 }
 
 /// The reach that would have granted it.
