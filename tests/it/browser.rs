@@ -305,15 +305,7 @@ fn a_browser_in_a_box_keeps_its_own_sandbox_and_is_seen() {
         page.as_str().unwrap().contains("hello from shop.example"),
         "{page}"
     );
-    let spoke = found("spoke");
-    assert_eq!(
-        (&spoke["fetched"], &spoke["socket"]),
-        (&100_000.into(), &"the same".into()),
-        "{spoke}"
-    );
-    // A name that is not granted does not exist, which is known at once.
-    let late = spoke["other"].as_f64().unwrap();
-    assert!(late < 2000.0, "{spoke}");
+    spoke(&found("spoke"));
     // No render node was granted: whatever the page is told, it is software.
     let renderer = found("renderer");
     println!("it draws with {renderer}");
@@ -328,7 +320,23 @@ fn a_browser_in_a_box_keeps_its_own_sandbox_and_is_seen() {
     let output = browser.finish(SLOW);
     assert_eq!(output.code, Some(0), "{output}");
     assert!(!output.stdout.contains("no-sandbox"), "{output}");
-    let rows = flows(&world, "n1", "web");
+    entered(&flows(&world, "n1", "web"));
+}
+
+/// What the page fetched, said and heard.
+fn spoke(said: &Value) {
+    assert_eq!(
+        (&said["fetched"], &said["socket"]),
+        (&100_000.into(), &"the same".into()),
+        "{said}"
+    );
+    // A name that is not granted does not exist, which is known at once.
+    let late = said["other"].as_f64().unwrap();
+    assert!(late < 2000.0, "{said}");
+}
+
+/// What it dialled and was refused, and how much of it passed.
+fn entered(rows: &[Value]) {
     let lan = |row: &&Value| row["dst_ip"] == "192.168.1.9";
     let refused = rows.iter().find(lan).unwrap();
     assert_eq!(

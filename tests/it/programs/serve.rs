@@ -25,7 +25,7 @@ const FOLDERS: [&str; 6] = [
 pub(super) fn installed(programs: &[&str]) -> bool {
     let there = |program: &str| {
         let at = |folder: &&str| Path::new(folder).join(program).exists();
-        FOLDERS.iter().any(|folder| at(&folder))
+        FOLDERS.iter().any(at)
     };
     let missing: Vec<_> = programs.iter().filter(|name| !there(name)).collect();
     if !missing.is_empty() {
