@@ -14,6 +14,8 @@ ARGS ?=
 # Cases of each property under `make fuzz`, and seconds of each fuzz target.
 CASES ?= 20000
 SECONDS ?= 30
+# Storms of `make fuzz`, each a thousand packets of a box to its gate.
+STORMS ?= 10000
 
 help:
 	@cat <<'EOF'
@@ -23,7 +25,8 @@ help:
 	make check   format, lints, licences
 	make bench   figures, each beside its peer in the same run
 	make escapes every attack on each tier, and on each peer that is installed: one table
-	make fuzz    property tests, CASES=$(CASES) each; random bytes, SECONDS=$(SECONDS) a target
+	make fuzz    property tests, CASES=$(CASES) each; random bytes, SECONDS=$(SECONDS) a target;
+	             STORMS=$(STORMS) storms of a thousand packets to a gate
 
 	Each names the Debian packages it needs, and asks before it
 	installs what is missing. YES=1 installs without asking, YES=0 never does.
@@ -77,3 +80,4 @@ fuzz:
 	  -p bailey-docs-store -p bailey-envelope -p bailey-gate-proto -p bailey-node
 	cargo build --profile ci -p bailey-tests --bin bailey-fuzz
 	"$(TARGET)/ci/bailey-fuzz" --seconds $(SECONDS) $(ARGS)
+	"$(TARGET)/ci/bailey-fuzz" --target gate_packets --runs $(STORMS)

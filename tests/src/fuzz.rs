@@ -41,6 +41,11 @@ pub fn targets() -> Vec<Target> {
     };
     vec![
         target("gate_tun", bailey_gate_proto::fuzz::gate_tun, pool::tun()),
+        target(
+            "gate_packets",
+            bailey_gate_proto::fuzz::gate_packets,
+            pool::seeds(),
+        ),
         target("dns", bailey_gate_proto::fuzz::fuzz_dns, pool::dns()),
         target("sni", bailey_gate_proto::fuzz::sni, hellos::streams()),
         target(

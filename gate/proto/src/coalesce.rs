@@ -97,6 +97,18 @@ impl<K: Clone + Eq + Hash> Coalescer<K> {
         self.closed.pop_front()
     }
 
+    /// Open windows, and counts that wait to be told.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open.len() + self.closed.len()
+    }
+
+    /// Whether nothing is counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Closes every window now, as at the end of a box; then [`Self::poll`].
     pub fn close_all(&mut self) {
         while !self.order.is_empty() {

@@ -247,6 +247,12 @@ impl Dns {
         self.facts = facts;
     }
 
+    /// Questions, exchanges, entries that are waited for and windows of equal ones.
+    pub(crate) fn held(&self) -> usize {
+        let work = self.questions.len() + self.exchanges.len() + self.entries.len();
+        work + self.asked.len() + self.refused.len()
+    }
+
     /// A message from the box (over TCP without its length octets).
     pub fn handle_query(
         &mut self,

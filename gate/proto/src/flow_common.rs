@@ -16,6 +16,7 @@ use crate::dns::AskId;
 use crate::flow::{Action, Outlet};
 use crate::flow_name::Said;
 use crate::flow_tell::{Refused, Told};
+use crate::gate::census::Census;
 use crate::names::NameTable;
 use crate::packet::{self, Segment, Unreachable};
 use crate::policy::{Decision, Policy};
@@ -119,6 +120,12 @@ impl Common {
             random: seed,
             reply: Vec::new(),
         }
+    }
+
+    pub(crate) fn count(&self, census: &mut Census) {
+        census.tickets = self.tickets.len();
+        census.events = self.told.len();
+        census.actions = self.actions.len();
     }
 
     pub(crate) fn decide(&self, now: Now, over: Transport, dst: SocketAddr) -> Decision {

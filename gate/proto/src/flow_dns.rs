@@ -13,6 +13,7 @@ use crate::channel::GateEvent;
 use crate::dns::{Dns, DnsFacts, DnsOutput};
 use crate::flow::{Action, DNS_TCP_IDLE, MAX_DNS_TCP, Outlet};
 use crate::flow_common::{Common, Ends, Waits};
+use crate::gate::census::Census;
 use crate::packet::{Ip, datagram, segment};
 use crate::tcp_live::{Engine, Engines, Out, Size};
 
@@ -63,6 +64,12 @@ impl Door {
 
     pub(crate) fn dns(&mut self) -> &mut Dns {
         &mut self.dns
+    }
+
+    pub(crate) fn count(&self, census: &mut Census) {
+        census.dns_questions = self.dns.held();
+        census.dns_connections = self.connections.len();
+        census.dns_engines = self.engines.used();
     }
 
     /// A datagram to port 53.

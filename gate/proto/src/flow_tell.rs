@@ -108,6 +108,11 @@ impl Told {
         self.events.len() < MAX_EVENTS
     }
 
+    /// Events that wait, refusals that are counted.
+    pub(crate) fn len(&self) -> usize {
+        self.events.len() + self.refusals.len()
+    }
+
     pub(crate) fn push(&mut self, ticket: Option<u64>, event: GateEvent) {
         self.events.push_back((ticket, event));
     }

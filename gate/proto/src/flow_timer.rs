@@ -39,6 +39,11 @@ impl<K: Ord + Copy> Timers<K> {
         }
     }
 
+    /// Deadlines held, stale ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     /// When to look again; perhaps too early, never too late.
     pub(crate) fn next(&self) -> Option<Now> {
         self.heap.peek().map(|Reverse((at, _))| *at)

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::Now;
+use crate::gate::census::Census;
 use crate::packet::{self, FRAGMENT, Ip, V4_HEADER, V6_HEADER};
 
 /// Most datagrams of one box that are put together at a time; the oldest goes.
@@ -221,6 +222,11 @@ impl Fragments {
         if let Some((_, key)) = self.order.front().copied() {
             self.remove(&key);
         }
+    }
+
+    pub(crate) fn count(&self, census: &mut Census) {
+        census.fragment_sets = self.sets.len();
+        census.fragment_bytes = self.bytes;
     }
 
     /// Forgets what took too long.

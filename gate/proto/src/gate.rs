@@ -28,8 +28,10 @@ use crate::tcp::Tcp;
 use crate::udp::Udp;
 use crate::udp_inbound::Callers;
 
+pub(crate) mod census;
 pub(crate) mod fuzz;
 mod reach;
+pub(crate) mod storm;
 
 /// The gate of one box.
 #[derive(Debug)]

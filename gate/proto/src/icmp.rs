@@ -11,6 +11,7 @@ use crate::Now;
 use crate::flow::{Action, ENTRY_TIMEOUT, Outlet};
 use crate::flow_common::{Basis, Common, End, Ends, Waits};
 use crate::flow_timer::{Alarm, Timers};
+use crate::gate::census::Census;
 use crate::icmp_wire::{self, Request};
 use crate::packet::{self, Ip, Unreachable};
 use crate::policy::Decision;
@@ -123,6 +124,13 @@ impl Echoes {
 
     pub(crate) fn len(&self) -> usize {
         self.flows.len()
+    }
+
+    pub(crate) fn count(&self, census: &mut Census) {
+        census.echoes = self.flows.len().max(self.by_ends.len());
+        census.echo_pending = self.pending;
+        census.echo_waiting = self.waiting_bytes;
+        census.deadlines += self.timers.len();
     }
 
     /// An echo request from the box.

@@ -55,6 +55,7 @@ pub use udp_inbound::MAX_INBOUND_UDP;
 pub mod fuzz {
     pub use crate::dns::fuzz::fuzz_dns;
     pub use crate::gate::fuzz::fuzz_tun as gate_tun;
+    pub use crate::gate::storm::storm as gate_packets;
     pub use crate::peek::fuzz::{fuzz_quic_initial as quic_initial, fuzz_sni as sni};
 }
 

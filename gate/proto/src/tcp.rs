@@ -14,8 +14,9 @@ use crate::flow::{
 use crate::flow_common::{Basis, Came, Common, End, Ends, Waits};
 use crate::flow_timer::{Alarm, Timers};
 use crate::packet::{Ip, Segment, Unreachable, flag, segment};
-use crate::tcp_live::{Engines, Live, Out, Turn};
+use crate::tcp_live::{Engines, Live, Out, Said, Turn};
 
+mod census;
 mod inbound;
 mod parked;
 mod revoke;
@@ -114,7 +115,10 @@ impl Tcp {
                     outlet: out,
                     scratch: &mut self.scratch,
                 };
-                let turn = live.ingress(now, ip.whole, seg.has(flag::RST), &mut wire);
+                if seg.opens() && !live.is_half_open() {
+                    return live.challenge(now, ends, &mut common.reply, &mut wire);
+                }
+                let turn = live.ingress(now, ip.whole, seg, &mut wire);
                 self.pending -= usize::from(pending && !flow.is_pending());
                 match turn {
                     Some(Turn::Over {
@@ -193,8 +197,9 @@ impl Tcp {
         };
         let full = self.flows.len() >= MAX_TCP_FLOWS || self.pending >= MAX_PENDING_TCP;
         let why = common.closed().or(full.then_some(Refusal::Limit));
-        let why =
-            why.or((ends.dst.port() == 0 || ends.src.port() == 0).then_some(Refusal::Protocol));
+        // What begins and ends in one segment is no dial of any kernel.
+        let odd = ends.dst.port() == 0 || ends.src.port() == 0 || seg.has(flag::FIN);
+        let why = why.or(odd.then_some(Refusal::Protocol));
         if let Some(why) = why {
             return Err(Some((decision, why)));
         }
@@ -347,7 +352,9 @@ impl Tcp {
             scratch: &mut self.scratch,
         };
         if engine.open(now, at, &parked.packet, &mut wire) {
-            flow.stage = Stage::Live(Box::new(Live::new(engine, now + HANDSHAKE_TIMEOUT, None)));
+            let said = Said::of(parked.segment);
+            let live = Live::new(engine, now + HANDSHAKE_TIMEOUT, None, said);
+            flow.stage = Stage::Live(Box::new(live));
             self.touch(id);
         } else {
             self.engines.give_back(engine);

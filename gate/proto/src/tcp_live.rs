@@ -17,65 +17,18 @@ use bailey_model::link::MTU;
 
 use crate::Now;
 use crate::flow::{HostStream, Outlet, StreamIo};
-use crate::packet::{MAX_PACKET, seal_tcp};
+use crate::packet::{MAX_PACKET, Segment, flag, seal_tcp};
 use crate::peek::StreamPeek;
 
 mod begins;
+mod engines;
+mod odd;
+
+pub(crate) use engines::{Engines, Size};
+pub(crate) use odd::Said;
 
 /// Bytes moved each way by one flow before others have their turn.
 const BUDGET: usize = 1 << 20;
-
-/// How large a flow's two buffers are. The first flows of a box get what one
-/// stream at full speed needs; a box with thousands cannot take gigabytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
-    Large,
-    Middle,
-    Small,
-    /// A connection to the gate's DNS: questions in, one answer of 64 KiB out.
-    Dns,
-}
-
-impl Size {
-    const COUNT: usize = 4;
-
-    fn bytes(self) -> (usize, usize) {
-        match self {
-            Self::Large => (1 << 20, 1 << 20),
-            Self::Middle => (256 << 10, 256 << 10),
-            Self::Small => (64 << 10, 64 << 10),
-            Self::Dns => (8 << 10, 80 << 10),
-        }
-    }
-
-    /// How many flows may have it at once, before the next size is taken.
-    fn most(self) -> usize {
-        match self {
-            Self::Large => 64,
-            Self::Middle => 512,
-            Self::Small | Self::Dns => usize::MAX,
-        }
-    }
-
-    /// How many idle ones are kept for the next flows: their pages stay.
-    fn spare(self) -> usize {
-        match self {
-            Self::Large => 8,
-            Self::Middle => 16,
-            Self::Small => 64,
-            Self::Dns => 4,
-        }
-    }
-
-    fn index(self) -> usize {
-        match self {
-            Self::Large => 0,
-            Self::Middle => 1,
-            Self::Small => 2,
-            Self::Dns => 3,
-        }
-    }
-}
 
 /// An interface with one TCP socket; flows use it one after the other.
 pub(crate) struct Engine {
@@ -90,56 +43,6 @@ impl std::fmt::Debug for Engine {
         f.debug_struct("Engine")
             .field("size", &self.size)
             .finish_non_exhaustive()
-    }
-}
-
-/// Engines in use are counted, idle ones kept for the next flow.
-#[derive(Debug)]
-pub(crate) struct Engines {
-    used: [usize; Size::COUNT],
-    idle: [Vec<Engine>; Size::COUNT],
-}
-
-impl Engines {
-    pub(crate) fn new() -> Self {
-        Self {
-            used: [0; Size::COUNT],
-            idle: std::array::from_fn(|_| Vec::new()),
-        }
-    }
-
-    /// An engine for a flow, of the largest size that is left.
-    pub(crate) fn for_flow(&mut self, now: Now, seed: u64) -> Engine {
-        let left = |size: &Size| {
-            self.used
-                .get(size.index())
-                .is_some_and(|used| *used < size.most())
-        };
-        let size = [Size::Large, Size::Middle]
-            .into_iter()
-            .find(left)
-            .unwrap_or(Size::Small);
-        self.take(size, now, seed)
-    }
-
-    pub(crate) fn take(&mut self, size: Size, now: Now, seed: u64) -> Engine {
-        if let Some(used) = self.used.get_mut(size.index()) {
-            *used += 1;
-        }
-        let idle = self.idle.get_mut(size.index()).and_then(Vec::pop);
-        idle.unwrap_or_else(|| Engine::new(size, now, seed))
-    }
-
-    pub(crate) fn give_back(&mut self, engine: Engine) {
-        let (index, spare) = (engine.size.index(), engine.size.spare());
-        if let Some(used) = self.used.get_mut(index) {
-            *used = used.saturating_sub(1);
-        }
-        if let Some(idle) = self.idle.get_mut(index)
-            && idle.len() < spare
-        {
-            idle.push(engine);
-        }
     }
 }
 
@@ -274,6 +177,7 @@ pub(crate) struct Live {
     draining: bool,
     /// Until it is known what the box's bytes begin with, where the box dialled.
     peek: Option<StreamPeek>,
+    said: Said,
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
 }
@@ -288,7 +192,13 @@ pub(crate) enum Turn {
 }
 
 impl Live {
-    pub(crate) fn new(engine: Engine, handshake_until: Now, knock: Option<Knock>) -> Self {
+    /// `said`: the box's SYN, where the box dialled.
+    pub(crate) fn new(
+        engine: Engine,
+        handshake_until: Now,
+        knock: Option<Knock>,
+        said: Said,
+    ) -> Self {
         Self {
             engine,
             knock,
@@ -301,6 +211,7 @@ impl Live {
             established: false,
             draining: false,
             peek: knock.is_none().then(StreamPeek::new),
+            said,
             bytes_out: 0,
             bytes_in: 0,
         }
@@ -329,9 +240,16 @@ impl Live {
         &mut self,
         now: Now,
         packet: &[u8],
-        rst: bool,
+        segment: Segment,
         wire: &mut Out<'_>,
     ) -> Option<Turn> {
+        // The third of these would stop smoltcp's timer, for a fast repeat of data
+        // that there is not: a FIN that was lost would never be said again.
+        if self.said.repeats(segment) && self.only_end_is_unanswered() {
+            return None;
+        }
+        let rst = segment.has(flag::RST);
+        self.said.note(segment);
         self.engine.ingress(now, packet, wire);
         match self.engine.state() {
             // A reset takes a half-open smoltcp socket back to listening; the

@@ -18,7 +18,7 @@ use crate::host_end;
 use crate::packet::{Ip, Unreachable, datagram};
 use crate::policy::Decision;
 
-mod group;
+mod census;
 mod named;
 mod revoke;
 

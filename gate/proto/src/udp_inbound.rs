@@ -16,6 +16,7 @@ use crate::flow::{
 };
 use crate::flow_common::{Came, Common, End, Ends, Waits};
 use crate::flow_timer::{Alarm, Timers};
+use crate::gate::census::Census;
 use crate::icmp_wire;
 use crate::packet::{self, Ip, datagram};
 
@@ -108,6 +109,14 @@ impl Callers {
 
     pub(crate) fn len(&self) -> usize {
         self.flows.len()
+    }
+
+    pub(crate) fn count(&self, census: &mut Census) {
+        let indices = self.by_from.len().max(self.by_ports.len());
+        census.callers = self.flows.len().max(indices);
+        census.caller_pending = self.pending;
+        census.caller_kept = self.kept_bytes;
+        census.deadlines += self.timers.len();
     }
 
     /// A client's datagram came by the published socket at this place.

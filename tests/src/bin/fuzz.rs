@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bailey_tests::fuzz::{Target, hex, targets};
 
-const USAGE: &str = "usage: bailey-fuzz [--seconds N] [--seed N] [--target NAME]";
+const USAGE: &str = "usage: bailey-fuzz [--seconds N | --runs N] [--seed N] [--target NAME]";
 
 /// An input that takes longer does not end.
 const ENDLESS: Duration = Duration::from_secs(20);
@@ -22,8 +22,14 @@ static PANICS: AtomicU64 = AtomicU64::new(0);
 /// What the last one said, and where.
 static LAST: Mutex<String> = Mutex::new(String::new());
 
+#[derive(Clone, Copy)]
+enum Length {
+    Time(Duration),
+    Runs(u32),
+}
+
 struct Wanted {
-    length: Duration,
+    length: Length,
     seed: u64,
     target: Option<String>,
 }
@@ -51,7 +57,10 @@ fn main() -> ExitCode {
         PANICS.fetch_add(1, Ordering::Relaxed);
         *LAST.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
     }));
-    println!("seed {}, {:?} a target", wanted.seed, wanted.length);
+    match wanted.length {
+        Length::Time(length) => println!("seed {}, {length:?} a target", wanted.seed),
+        Length::Runs(runs) => println!("seed {}, {runs} runs a target", wanted.seed),
+    }
     println!(
         "{:<12} {:>10} {:>10} {:>14} {:>16}",
         "target", "runs", "runs/s", "slowest", "panics caught"
@@ -67,7 +76,7 @@ fn main() -> ExitCode {
 fn read(words: &[String]) -> Option<Wanted> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut wanted = Wanted {
-        length: Duration::from_secs(10),
+        length: Length::Time(Duration::from_secs(10)),
         // Runs that begin seconds apart must not share their inputs.
         seed: since.map_or(1, |since| since.as_secs() << 24),
         target: None,
@@ -75,7 +84,10 @@ fn read(words: &[String]) -> Option<Wanted> {
     for pair in words.chunks(2) {
         let [name, value] = pair else { return None };
         match name.as_str() {
-            "--seconds" => wanted.length = Duration::from_secs(value.parse().ok()?),
+            "--seconds" => {
+                wanted.length = Length::Time(Duration::from_secs(value.parse().ok()?));
+            }
+            "--runs" => wanted.length = Length::Runs(value.parse().ok()?),
             "--seed" => wanted.seed = value.parse().ok()?,
             "--target" => wanted.target = Some(value.clone()),
             _ => return None,
@@ -84,8 +96,9 @@ fn read(words: &[String]) -> Option<Wanted> {
     Some(wanted)
 }
 
-/// Runs a target once and then until the time is over, and prints its line.
-fn fuzz(target: Target, length: Duration, first: u64) -> bool {
+/// Runs a target once and then until the time is over, or so often, and prints
+/// its line.
+fn fuzz(target: Target, length: Length, first: u64) -> bool {
     let target = Arc::new(target);
     let now = Arc::new(AtomicU64::new(first));
     watch(Arc::clone(&target), Arc::downgrade(&now), ENDLESS);
@@ -104,7 +117,11 @@ fn fuzz(target: Target, length: Duration, first: u64) -> bool {
         }
         slowest = slowest.max(began.elapsed());
         runs = runs.saturating_add(1);
-        if start.elapsed() >= length {
+        let enough = match length {
+            Length::Time(length) => start.elapsed() >= length,
+            Length::Runs(most) => runs >= most,
+        };
+        if enough {
             break true;
         }
     };

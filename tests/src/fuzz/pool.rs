@@ -37,6 +37,17 @@ pub(super) fn tun() -> Vec<Vec<u8>> {
     ]
 }
 
+/// Numbers from which a target makes its input itself.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    (0..64_u64)
+        .map(|seed| {
+            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .to_le_bytes()
+                .into()
+        })
+        .collect()
+}
+
 /// Pictures of small displays, their size before them.
 pub(super) fn pictures() -> Vec<Vec<u8>> {
     let picture = |size: (u16, u16)| {

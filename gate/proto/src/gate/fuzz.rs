@@ -1,5 +1,6 @@
 //! A target for a fuzzer: arbitrary packets, outcomes and times.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -39,19 +40,47 @@ const REACHES: [&str; 5] = [
 
 /// Where the gate's packets go: nowhere, but they must be packets.
 #[derive(Debug, Default)]
-struct Checked {
+pub(super) struct Checked {
     port: Option<UdpPort>,
     echo: Option<FlowId>,
+    last: Vec<u8>,
+    /// By the box's end and the other: the gate's next number, and what it expects.
+    numbers: HashMap<(SocketAddr, SocketAddr), (u32, u32)>,
+}
+
+impl Checked {
+    /// Some port that has sent.
+    pub(super) fn port(&self) -> Option<UdpPort> {
+        self.port
+    }
+
+    /// The last packet to the box.
+    pub(super) fn last(&self) -> &[u8] {
+        &self.last
+    }
+
+    /// What the gate said last between these ends.
+    pub(super) fn numbers(&self, src: SocketAddr, dst: SocketAddr) -> (u32, u32) {
+        self.numbers.get(&(src, dst)).copied().unwrap_or_default()
+    }
 }
 
 impl Outlet for Checked {
     fn packet(&mut self, packet: &[u8]) {
-        let ip = packet::parse(packet);
-        assert!(
-            ip.is_some_and(|ip| ip.whole.len() == packet.len()),
-            "no packet: {packet:?}"
-        );
+        let ip = packet::parse(packet).filter(|ip| ip.whole.len() == packet.len());
+        let Some(ip) = ip else {
+            panic!("no packet: {packet:?}");
+        };
         assert!(packet.len() <= MAX_PACKET);
+        packet.clone_into(&mut self.last);
+        if let Some(said) = packet::segment(ip.payload).filter(|_| ip.proto == packet::TCP) {
+            let ends = (
+                SocketAddr::new(ip.dst, said.dst_port),
+                SocketAddr::new(ip.src, said.src_port),
+            );
+            let numbers = (said.seq.wrapping_add(said.len), said.ack);
+            self.numbers.insert(ends, numbers);
+        }
     }
 
     fn datagram(&mut self, port: UdpPort, _: SocketAddr, data: &[u8]) -> Result<(), SendFault> {
@@ -120,16 +149,7 @@ impl HostStream for Whim {
 /// If the gate breaks a promise that can be checked without knowing the input:
 /// a packet that is none, a queue past its bound, work without an end.
 pub fn fuzz_tun(data: &[u8]) {
-    let config = GateConfig {
-        reach: "internet,local".parse().unwrap_or_default(),
-        facts: HostFacts {
-            resolvers: vec![SocketAddr::from(([9, 9, 9, 9], 53))],
-            ..HostFacts::default()
-        },
-        published: Vec::new(),
-        seed: [1; 32],
-    };
-    let mut gate = Gate::new(Now::ZERO, config, NodeAddrs::default());
+    let mut gate = Gate::new(Now::ZERO, config(), NodeAddrs::default());
     let (mut out, mut now, mut rest) = (Checked::default(), Now::ZERO, data);
     let mut tickets: Vec<u64> = Vec::new();
     while let [what, with, more @ ..] = rest {
@@ -182,6 +202,38 @@ pub fn fuzz_tun(data: &[u8]) {
         }
         settle(&mut gate, now, *with, &mut tickets, &mut out);
     }
+    finish(gate, now, tickets, &mut out);
+}
+
+pub(super) fn config() -> GateConfig {
+    GateConfig {
+        reach: "internet,local".parse().unwrap_or_default(),
+        facts: HostFacts {
+            resolvers: vec![SocketAddr::from(([9, 9, 9, 9], 53))],
+            ..HostFacts::default()
+        },
+        published: Vec::new(),
+        seed: [1; 32],
+    }
+}
+
+/// The end of a box: every word comes, every timer runs, and nothing is left.
+pub(super) fn finish(mut gate: Gate, mut now: Now, mut tickets: Vec<u64>, out: &mut Checked) {
+    gate.stop(now, out);
+    settle(&mut gate, now, 0, &mut tickets, out);
+    for ticket in std::mem::take(&mut tickets) {
+        gate.handle_ticket(now, ticket, true, out);
+    }
+    settle(&mut gate, now, 0, &mut tickets, out);
+    let mut rounds = 0;
+    while let Some(due) = gate.poll_timeout() {
+        rounds += 1;
+        assert!(rounds < 20_000, "timers without an end");
+        now = now.max(due);
+        settle(&mut gate, now, 0, &mut tickets, out);
+    }
+    assert!(tickets.is_empty(), "something begins after the end");
+    assert_eq!(gate.census().leaked(), None);
 }
 
 /// What comes for an echo: an error, then a reply.
@@ -215,7 +267,13 @@ fn set_source(packet: &mut [u8]) {
 }
 
 /// What a shell does after each step; it must come to an end.
-fn settle(gate: &mut Gate, now: Now, with: u8, tickets: &mut Vec<u64>, out: &mut Checked) {
+pub(super) fn settle(
+    gate: &mut Gate,
+    now: Now,
+    with: u8,
+    tickets: &mut Vec<u64>,
+    out: &mut Checked,
+) {
     let mut turns = 0;
     for _ in 0..64 {
         let Some(flow) = gate.next_touched() else {
@@ -263,6 +321,7 @@ fn settle(gate: &mut Gate, now: Now, with: u8, tickets: &mut Vec<u64>, out: &mut
         assert!(events <= 2 * MAX_EVENTS, "events without an end");
         tickets.extend(ticket);
     }
+    assert_eq!(gate.census().beyond(), None);
 }
 
 #[cfg(test)]

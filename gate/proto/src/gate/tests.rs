@@ -22,9 +22,11 @@ mod dns;
 mod icmp;
 mod inbound;
 mod inner;
+mod model;
 mod named;
-mod nat64;
+mod raw;
 mod reach;
+mod scripts;
 mod tcp;
 mod udp;
 

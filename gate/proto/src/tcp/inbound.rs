@@ -11,7 +11,7 @@ use crate::Now;
 use crate::flow::{ENTRY_TIMEOUT, KNOCK_TIMEOUT, MAX_INBOUND_TCP, MAX_TCP_FLOWS, Outlet};
 use crate::flow_common::{Basis, Came, Common, Ends, Waits};
 use crate::flow_timer::Alarm;
-use crate::tcp_live::{Knock, Live, Out};
+use crate::tcp_live::{Knock, Live, Out, Said};
 
 /// Lowest port that the gate dials from; those below are for services.
 const FIRST_PORT: u16 = 1024;
@@ -35,6 +35,10 @@ impl Default for Inbound {
 }
 
 impl Inbound {
+    pub(super) fn flows(&self) -> usize {
+        self.flows
+    }
+
     /// One of them is over.
     pub(super) fn left(&mut self) {
         self.flows = self.flows.saturating_sub(1);
@@ -136,7 +140,7 @@ impl Tcp {
             scratch: &mut self.scratch,
         };
         if engine.dial(now, knock, &mut wire) {
-            let live = Live::new(engine, now + KNOCK_TIMEOUT, Some(knock));
+            let live = Live::new(engine, now + KNOCK_TIMEOUT, Some(knock), Said::default());
             flow.stage = Stage::Live(Box::new(live));
             self.touch(id);
         } else {

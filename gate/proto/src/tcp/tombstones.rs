@@ -34,6 +34,10 @@ impl Tombstones {
         self.until.get(&ends).is_some_and(|until| now < *until)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
     pub(super) fn remove(&mut self, ends: Ends) {
         self.until.remove(&ends);
     }
