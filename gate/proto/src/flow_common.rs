@@ -92,6 +92,13 @@ pub(crate) struct End {
     pub(crate) outer_src: Option<SocketAddr>,
 }
 
+/// The flows of a table, oldest first.
+pub(crate) fn oldest_first<T>(flows: &HashMap<FlowId, T>) -> Vec<FlowId> {
+    let mut ids: Vec<FlowId> = flows.keys().copied().collect();
+    ids.sort_unstable();
+    ids
+}
+
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) policy: Policy,
@@ -273,6 +280,17 @@ impl Common {
             refusal: why,
         };
         self.told.refused(now, refused);
+    }
+
+    /// Tells that something about a flow's dial was refused, by what is known of
+    /// its far end now.
+    pub(crate) fn refuse_now(&mut self, now: Now, over: Transport, ends: Ends, why: Refusal) {
+        let decision = self.decide(now, over, ends.dst);
+        let proto = match over {
+            Transport::Tcp => Proto::Tcp,
+            Transport::Udp => Proto::Udp,
+        };
+        self.refuse(now, proto, ends, decision, why);
     }
 
     /// Judges a flow's verdict again where what it rested on has changed since.

@@ -2,7 +2,8 @@
 //! the cost of a packet does not grow with the number of flows.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::Hash;
 
 use crate::Now;
 
@@ -13,6 +14,11 @@ pub(crate) struct Alarm {
     due: Option<Now>,
     /// The heap's earliest live entry for it.
     queued: Option<Now>,
+}
+
+/// What has a deadline.
+pub(crate) trait Timed {
+    fn alarm(&mut self) -> &mut Alarm;
 }
 
 /// The heap. Keys of flows that are gone are ignored when they come up.
@@ -49,17 +55,24 @@ impl<K: Ord + Copy> Timers<K> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes the next key whose queued time has come.
-    pub(crate) fn pop(&mut self, now: Now) -> Option<(Now, K)> {
-        if self.next()? > now {
-            return None;
+    /// The next flow that is due.
+    pub(crate) fn due<T: Timed>(&mut self, now: Now, flows: &mut HashMap<K, T>) -> Option<K>
+    where
+        K: Hash,
+    {
+        while self.next()? <= now {
+            let Reverse((at, key)) = self.heap.pop()?;
+            let flow = flows.get_mut(&key);
+            if flow.is_some_and(|flow| self.fires(now, at, key, flow.alarm())) {
+                return Some(key);
+            }
         }
-        self.heap.pop().map(|Reverse(entry)| entry)
+        None
     }
 
     /// Whether a key that came up at `at` is really due; puts it back if its
     /// time has moved.
-    pub(crate) fn fires(&mut self, now: Now, at: Now, key: K, alarm: &mut Alarm) -> bool {
+    fn fires(&mut self, now: Now, at: Now, key: K, alarm: &mut Alarm) -> bool {
         if alarm.queued != Some(at) {
             return false;
         }
@@ -86,11 +99,19 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn fired(timers: &mut Timers<u8>, now: Now, alarm: &mut Alarm) -> u32 {
-        let mut count = 0;
-        while let Some((at, key)) = timers.pop(now) {
-            count += u32::from(timers.fires(now, at, key, alarm));
+    impl Timed for Alarm {
+        fn alarm(&mut self) -> &mut Alarm {
+            self
         }
+    }
+
+    fn fired(timers: &mut Timers<u8>, now: Now, alarm: &mut Alarm) -> u32 {
+        let mut alarms = HashMap::from([(1, *alarm)]);
+        let mut count = 0;
+        while timers.due(now, &mut alarms).is_some() {
+            count += 1;
+        }
+        *alarm = alarms[&1];
         count
     }
 

@@ -9,8 +9,9 @@ use bailey_model::{EndReason, FlowId, Proto, Refusal, Verdict};
 
 use crate::Now;
 use crate::flow::{Action, ENTRY_TIMEOUT, Outlet};
-use crate::flow_common::{Basis, Common, End, Ends, Waits};
-use crate::flow_timer::{Alarm, Timers};
+use crate::flow_common::{Basis, Common, End, Ends, Waits, oldest_first};
+use crate::flow_timer::{Alarm, Timed, Timers};
+use crate::flow_waiting::{Bounds, Waiters, Waiting};
 use crate::gate::census::Census;
 use crate::icmp_wire::{self, Request};
 use crate::packet::{self, Ip, Unreachable};
@@ -85,8 +86,8 @@ struct Flow {
     basis: Basis,
     alarm: Alarm,
     last: Now,
-    /// `Some` until its entry stands: the ticket, and packets that wait for it.
-    waiting: Option<(u64, Vec<Vec<u8>>)>,
+    /// Until its entry stands.
+    waiting: Option<Waiting>,
     /// The newest requests, by sequence number, as far as an error quotes them.
     recent: VecDeque<(u16, Vec<u8>)>,
     bytes_out: u64,
@@ -94,13 +95,18 @@ struct Flow {
     outer_src: Option<SocketAddr>,
 }
 
+impl Timed for Flow {
+    fn alarm(&mut self) -> &mut Alarm {
+        &mut self.alarm
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Echoes {
     by_ends: HashMap<Ends, FlowId>,
     flows: HashMap<FlowId, Flow>,
     timers: Timers<FlowId>,
-    pending: usize,
-    waiting_bytes: usize,
+    waiters: Waiters,
 }
 
 /// The protocol's number by the family of an address.
@@ -117,8 +123,11 @@ impl Echoes {
             by_ends: HashMap::new(),
             flows: HashMap::new(),
             timers: Timers::new(),
-            pending: 0,
-            waiting_bytes: 0,
+            waiters: Waiters::new(Bounds {
+                flows: MAX_PENDING_ECHO,
+                packets: MAX_WAITING_ECHO,
+                bytes: MAX_WAITING_ECHO_BYTES,
+            }),
         }
     }
 
@@ -128,8 +137,8 @@ impl Echoes {
 
     pub(crate) fn count(&self, census: &mut Census) {
         census.echoes = self.flows.len().max(self.by_ends.len());
-        census.echo_pending = self.pending;
-        census.echo_waiting = self.waiting_bytes;
+        census.echo_pending = self.waiters.flows();
+        census.echo_waiting = self.waiters.bytes();
         census.deadlines += self.timers.len();
     }
 
@@ -170,13 +179,8 @@ impl Echoes {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        if let Some((_, packets)) = &mut flow.waiting {
-            let fits = self.waiting_bytes + whole.len() <= MAX_WAITING_ECHO_BYTES;
-            if fits && packets.len() < MAX_WAITING_ECHO {
-                self.waiting_bytes += whole.len();
-                packets.push(whole.to_vec());
-            }
-            return;
+        if let Some(waiting) = &mut flow.waiting {
+            return self.waiters.add(waiting, whole);
         }
         if let Err((decision, why)) = common.echo_stands(flow.ends.dst.ip(), &mut flow.basis) {
             let ends = flow.ends;
@@ -215,14 +219,13 @@ impl Echoes {
         }
         let basis = Basis::new(decision.host.clone(), &common.policy);
         let (id, ticket) = common.open(proto(ip.dst), ends, decision, granted, Waits::Echo);
-        self.waiting_bytes += ip.whole.len();
         let mut flow = Flow {
             ends,
             opened: now,
             basis,
             alarm: Alarm::default(),
             last: now,
-            waiting: Some((ticket, vec![ip.whole.to_vec()])),
+            waiting: Some(self.waiters.begin(ticket, ip.whole)),
             recent: VecDeque::new(),
             bytes_out: 0,
             bytes_in: 0,
@@ -232,14 +235,13 @@ impl Echoes {
             .set(id, &mut flow.alarm, Some(now + ENTRY_TIMEOUT));
         self.flows.insert(id, flow);
         self.by_ends.insert(ends, id);
-        self.pending += 1;
         Ok(())
     }
 
     /// Makes room for one more flow: what was silent longest goes, but never a
     /// flow that waits. False if there is none.
     fn make_room(&mut self, common: &mut Common, now: Now) -> bool {
-        if self.pending >= MAX_PENDING_ECHO || self.waiting_bytes >= MAX_WAITING_ECHO_BYTES {
+        if !self.waiters.has_room() {
             return false;
         }
         if self.flows.len() < MAX_ECHO_FLOWS {
@@ -288,13 +290,11 @@ impl Echoes {
     /// Takes the packets that wait with a flow; from then on it does not wait.
     fn release(&mut self, id: FlowId) -> Vec<Vec<u8>> {
         let waiting = self.flows.get_mut(&id).and_then(|flow| flow.waiting.take());
-        let Some((_, packets)) = waiting else {
+        let Some(waiting) = waiting else {
             return Vec::new();
         };
-        self.pending = self.pending.saturating_sub(1);
-        let bytes: usize = packets.iter().map(Vec::len).sum();
-        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
-        packets
+        self.waiters.end(&waiting);
+        waiting.packets
     }
 
     fn send(
@@ -401,10 +401,14 @@ impl Echoes {
     }
 
     fn over(&mut self, common: &mut Common, now: Now, id: FlowId, reason: EndReason) {
-        self.release(id);
         let Some(flow) = self.remove(id) else {
             return;
         };
+        if let Some(waiting) = &flow.waiting {
+            self.waiters.end(waiting);
+            // A late word on its entry means nothing any more.
+            common.take_ticket(waiting.ticket);
+        }
         common.actions.push_back(Action::Close {
             flow: id,
             reset: false,
@@ -433,31 +437,24 @@ impl Echoes {
     }
 
     pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
-        while let Some((at, id)) = self.timers.pop(now) {
+        while let Some(id) = self.timers.due(now, &mut self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
-            if !self.timers.fires(now, at, id, &mut flow.alarm) {
-                continue;
-            }
-            let Some((ticket, packets)) = &flow.waiting else {
+            let Some(waiting) = &flow.waiting else {
                 self.over(common, now, id, EndReason::Idle);
                 continue;
             };
-            common.take_ticket(*ticket);
-            turn_away(common, now, flow.ends, packets, out);
+            turn_away(common, now, flow.ends, &waiting.packets, out);
             self.over(common, now, id, EndReason::DialTimeout);
         }
     }
 
-    /// Ends every flow; how many there were.
     /// Ends every flow that the policy does not grant any more, and says so to the
     /// box; how many there were.
     pub(crate) fn revoke(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) -> usize {
-        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
-        ids.sort_unstable();
         let mut ended = 0;
-        for id in ids {
+        for id in oldest_first(&self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
@@ -466,28 +463,18 @@ impl Echoes {
                 continue;
             }
             ended += 1;
-            let waiting = flow.waiting.as_ref();
-            let packets = waiting.map(|(_, packets)| packets.clone());
-            if let Some((ticket, _)) = waiting {
-                // A late word on its entry means nothing any more.
-                common.take_ticket(*ticket);
-            }
-            for packet in packets.unwrap_or_default() {
-                common.unreachable(ends, Unreachable::Prohibited, &packet, out);
+            for packet in flow.waiting.iter().flat_map(|waiting| &waiting.packets) {
+                common.unreachable(ends, Unreachable::Prohibited, packet, out);
             }
             self.over(common, now, id, EndReason::ReachChanged);
         }
         ended
     }
 
+    /// Ends every flow; how many there were.
     pub(crate) fn stop(&mut self, common: &mut Common, now: Now) -> usize {
-        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
-        ids.sort_unstable();
+        let ids = oldest_first(&self.flows);
         for id in &ids {
-            let waiting = self.flows.get(id).and_then(|flow| flow.waiting.as_ref());
-            if let Some((ticket, _)) = waiting {
-                common.take_ticket(*ticket);
-            }
             self.over(common, now, *id, EndReason::BoxStopped);
         }
         ids.len()

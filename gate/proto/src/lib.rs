@@ -17,6 +17,7 @@ mod flow_echo;
 mod flow_name;
 mod flow_tell;
 mod flow_timer;
+mod flow_waiting;
 mod fragments;
 mod gate;
 mod host_end;

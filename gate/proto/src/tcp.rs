@@ -11,8 +11,8 @@ use crate::flow::{
     Action, DIAL_TIMEOUT, DialFault, Dialled, ENTRY_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_PENDING_TCP,
     MAX_TCP_FLOWS, Outlet,
 };
-use crate::flow_common::{Basis, Came, Common, End, Ends, Waits};
-use crate::flow_timer::{Alarm, Timers};
+use crate::flow_common::{Basis, Came, Common, End, Ends, Waits, oldest_first};
+use crate::flow_timer::{Alarm, Timed, Timers};
 use crate::packet::{Ip, Segment, Unreachable, flag, segment};
 use crate::tcp_live::{Engines, Live, Out, Said, Turn};
 
@@ -36,6 +36,12 @@ struct Flow {
     /// Who came in, and by which port, if the box did not begin it.
     came: Option<Came>,
     stage: Stage,
+}
+
+impl Timed for Flow {
+    fn alarm(&mut self) -> &mut Alarm {
+        &mut self.alarm
+    }
 }
 
 #[derive(Debug)]
@@ -284,14 +290,7 @@ impl Tcp {
             return;
         };
         common.reset(flow.ends, parked.segment, out);
-        let decision = common.decide(now, Transport::Tcp, flow.ends.dst);
-        common.refuse(
-            now,
-            Proto::Tcp,
-            flow.ends,
-            decision,
-            Refusal::StoreUnavailable,
-        );
+        common.refuse_now(now, Transport::Tcp, flow.ends, Refusal::StoreUnavailable);
         // No entry stands, so none is ended.
         self.remove(id);
     }
@@ -379,8 +378,7 @@ impl Tcp {
             DialFault::HostUnreachable => (EndReason::DialUnreachable, Some(Unreachable::Host)),
             DialFault::NoSocket => {
                 if let Some(flow) = self.flows.get(&id) {
-                    let decision = common.decide(now, Transport::Tcp, flow.ends.dst);
-                    common.refuse(now, Proto::Tcp, flow.ends, decision, Refusal::Limit);
+                    common.refuse_now(now, Transport::Tcp, flow.ends, Refusal::Limit);
                 }
                 (EndReason::Evicted, None)
             }
@@ -499,13 +497,10 @@ impl Tcp {
     }
 
     pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
-        while let Some((at, id)) = self.timers.pop(now) {
+        while let Some(id) = self.timers.due(now, &mut self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
-            if !self.timers.fires(now, at, id, &mut flow.alarm) {
-                continue;
-            }
             match &mut flow.stage {
                 Stage::Live(live) if live.handshake_failed(now) => {
                     live.reset(
@@ -533,14 +528,8 @@ impl Tcp {
                 }
                 Stage::Parked(parked) => {
                     if !parked.dialling {
-                        let decision = common.decide(now, Transport::Tcp, flow.ends.dst);
-                        common.refuse(
-                            now,
-                            Proto::Tcp,
-                            flow.ends,
-                            decision,
-                            Refusal::StoreUnavailable,
-                        );
+                        let why = Refusal::StoreUnavailable;
+                        common.refuse_now(now, Transport::Tcp, flow.ends, why);
                     }
                     self.answer(common, now, id, EndReason::DialTimeout, None, out);
                 }
@@ -550,8 +539,7 @@ impl Tcp {
 
     /// Resets every flow on both sides; how many there were.
     pub(crate) fn stop(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) -> usize {
-        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
-        ids.sort_unstable();
+        let ids = oldest_first(&self.flows);
         for id in &ids {
             let Some(flow) = self.flows.get_mut(id) else {
                 continue;

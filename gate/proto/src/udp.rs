@@ -12,8 +12,9 @@ use crate::flow::{
     Action, ENTRY_TIMEOUT, MAX_PENDING_UDP, MAX_UDP_FLOWS, MAX_UDP_PORTS, MAX_WAITING_BYTES,
     MAX_WAITING_DATAGRAMS, Outlet, SendFault, UDP_IDLE, UDP_SINGLE, UdpPort,
 };
-use crate::flow_common::{Basis, Common, End, Ends, Waits};
-use crate::flow_timer::{Alarm, Timers};
+use crate::flow_common::{Basis, Common, End, Ends, Waits, oldest_first};
+use crate::flow_timer::{Alarm, Timed, Timers};
+use crate::flow_waiting::{Bounds, Waiters, Waiting};
 use crate::host_end;
 use crate::packet::{Ip, Unreachable, datagram};
 use crate::policy::Decision;
@@ -42,12 +43,18 @@ struct Flow {
     alarm: Alarm,
     last: Now,
     watch: Option<Watch>,
-    /// `Some` until its entry stands: the ticket, and packets that wait for it.
-    waiting: Option<(u64, Vec<Vec<u8>>)>,
+    /// Until its entry stands.
+    waiting: Option<Waiting>,
     packets_out: u64,
     packets_in: u64,
     bytes_out: u64,
     bytes_in: u64,
+}
+
+impl Timed for Flow {
+    fn alarm(&mut self) -> &mut Alarm {
+        &mut self.alarm
+    }
 }
 
 impl Flow {
@@ -67,8 +74,7 @@ pub(crate) struct Udp {
     flows: HashMap<FlowId, Flow>,
     timers: Timers<FlowId>,
     next_port: u64,
-    pending: usize,
-    waiting_bytes: usize,
+    waiters: Waiters,
     peeked_bytes: usize,
 }
 
@@ -80,8 +86,11 @@ impl Udp {
             flows: HashMap::new(),
             timers: Timers::new(),
             next_port: 1,
-            pending: 0,
-            waiting_bytes: 0,
+            waiters: Waiters::new(Bounds {
+                flows: MAX_PENDING_UDP,
+                packets: MAX_WAITING_DATAGRAMS,
+                bytes: MAX_WAITING_BYTES,
+            }),
             peeked_bytes: 0,
         }
     }
@@ -130,13 +139,8 @@ impl Udp {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        if let Some((_, packets)) = &mut flow.waiting {
-            let fits = self.waiting_bytes + ip.whole.len() <= MAX_WAITING_BYTES;
-            if fits && packets.len() < MAX_WAITING_DATAGRAMS {
-                self.waiting_bytes += ip.whole.len();
-                packets.push(ip.whole.to_vec());
-            }
-            return;
+        if let Some(waiting) = &mut flow.waiting {
+            return self.waiters.add(waiting, ip.whole);
         }
         let ends = flow.ends;
         if let Err((decision, why)) = group::passes(common, ends, data) {
@@ -184,7 +188,6 @@ impl Udp {
         let port = self.port(ends.src, now);
         let basis = Basis::new(decision.host.clone(), &common.policy);
         let (id, ticket) = common.open(Proto::Udp, ends, decision, granted, Waits::Udp);
-        self.waiting_bytes += ip.whole.len();
         let mut flow = Flow {
             port,
             ends,
@@ -193,7 +196,7 @@ impl Udp {
             alarm: Alarm::default(),
             last: now,
             watch: Some(watch),
-            waiting: Some((ticket, vec![ip.whole.to_vec()])),
+            waiting: Some(self.waiters.begin(ticket, ip.whole)),
             packets_out: 0,
             packets_in: 0,
             bytes_out: 0,
@@ -202,7 +205,6 @@ impl Udp {
         let due = flow.due();
         self.timers.set(id, &mut flow.alarm, Some(due));
         self.flows.insert(id, flow);
-        self.pending += 1;
         if let Some(port) = self.ports.get_mut(&port) {
             port.flows.insert(ends.dst, id);
         }
@@ -228,7 +230,7 @@ impl Udp {
     /// Makes room for one more flow: what was silent longest goes, but never a
     /// flow that waits. False if there is none.
     fn make_room(&mut self, common: &mut Common, now: Now, src: SocketAddr) -> bool {
-        if self.pending >= MAX_PENDING_UDP || self.waiting_bytes >= MAX_WAITING_BYTES {
+        if !self.waiters.has_room() {
             return false;
         }
         let idle = |flow: &Flow| flow.waiting.is_none();
@@ -291,32 +293,19 @@ impl Udp {
         out: &mut dyn Outlet,
     ) {
         let packets = self.release(id);
-        let Some(flow) = self.remove(common, id) else {
-            return;
-        };
-        for packet in packets {
-            common.unreachable(flow.ends, Unreachable::Port, &packet, out);
+        if let Some(flow) = self.remove(common, id) {
+            turn_away(common, now, flow.ends, &packets, out);
         }
-        let decision = common.decide(now, Transport::Udp, flow.ends.dst);
-        common.refuse(
-            now,
-            Proto::Udp,
-            flow.ends,
-            decision,
-            Refusal::StoreUnavailable,
-        );
     }
 
     /// Takes the packets that wait with a flow; from then on it does not wait.
     fn release(&mut self, id: FlowId) -> Vec<Vec<u8>> {
         let waiting = self.flows.get_mut(&id).and_then(|flow| flow.waiting.take());
-        let Some((_, packets)) = waiting else {
+        let Some(waiting) = waiting else {
             return Vec::new();
         };
-        self.pending = self.pending.saturating_sub(1);
-        let bytes: usize = packets.iter().map(Vec::len).sum();
-        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
-        packets
+        self.waiters.end(&waiting);
+        waiting.packets
     }
 
     fn send(
@@ -340,8 +329,7 @@ impl Udp {
             Err(SendFault::NoSocket) => {
                 let ends = flow.ends;
                 common.unreachable(ends, Unreachable::Port, about, out);
-                let decision = common.decide(now, Transport::Udp, ends.dst);
-                common.refuse(now, Proto::Udp, ends, decision, Refusal::Limit);
+                common.refuse_now(now, Transport::Udp, ends, Refusal::Limit);
                 self.over(common, now, id, EndReason::Evicted);
             }
             Err(fault) => common.unreachable(flow.ends, icmp(fault), about, out),
@@ -445,10 +433,14 @@ impl Udp {
     }
 
     fn over(&mut self, common: &mut Common, now: Now, id: FlowId, reason: EndReason) {
-        self.release(id);
-        let Some(flow) = self.flows.get(&id) else {
+        let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
+        if let Some(waiting) = flow.waiting.take() {
+            self.waiters.end(&waiting);
+            // A late word on its entry means nothing any more.
+            common.take_ticket(waiting.ticket);
+        }
         flow.tell_unsaid(common, id);
         let outer_src = self.ports.get(&flow.port).and_then(|port| port.outer);
         let Some(flow) = self.remove(common, id) else {
@@ -485,49 +477,35 @@ impl Udp {
     }
 
     pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
-        while let Some((at, id)) = self.timers.pop(now) {
+        while let Some(id) = self.timers.due(now, &mut self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
-            if !self.timers.fires(now, at, id, &mut flow.alarm) {
-                continue;
-            }
-            let Some((ticket, packets)) = &flow.waiting else {
+            let Some(waiting) = &flow.waiting else {
                 self.over(common, now, id, EndReason::Idle);
                 continue;
             };
-            common.take_ticket(*ticket);
-            for packet in packets {
-                common.unreachable(flow.ends, Unreachable::Port, packet, out);
-            }
-            let decision = common.decide(now, Transport::Udp, flow.ends.dst);
-            common.refuse(
-                now,
-                Proto::Udp,
-                flow.ends,
-                decision,
-                Refusal::StoreUnavailable,
-            );
+            turn_away(common, now, flow.ends, &waiting.packets, out);
             self.over(common, now, id, EndReason::DialTimeout);
         }
     }
 
     /// Ends every flow; how many there were.
     pub(crate) fn stop(&mut self, common: &mut Common, now: Now) -> usize {
-        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
-        ids.sort_unstable();
+        let ids = oldest_first(&self.flows);
         for id in &ids {
-            if let Some(Flow {
-                waiting: Some((ticket, _)),
-                ..
-            }) = self.flows.get(id)
-            {
-                common.take_ticket(*ticket);
-            }
             self.over(common, now, *id, EndReason::BoxStopped);
         }
         ids.len()
     }
+}
+
+/// The audit cannot take the entry: what waited for it is refused.
+fn turn_away(common: &mut Common, now: Now, ends: Ends, packets: &[Vec<u8>], out: &mut dyn Outlet) {
+    for packet in packets {
+        common.unreachable(ends, Unreachable::Port, packet, out);
+    }
+    common.refuse_now(now, Transport::Udp, ends, Refusal::StoreUnavailable);
 }
 
 fn icmp(fault: SendFault) -> Unreachable {

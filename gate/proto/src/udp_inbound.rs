@@ -14,8 +14,8 @@ use crate::flow::{
     ENTRY_TIMEOUT, MAX_PENDING_UDP, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, Outlet, UDP_IDLE,
     UDP_SINGLE,
 };
-use crate::flow_common::{Came, Common, End, Ends, Waits};
-use crate::flow_timer::{Alarm, Timers};
+use crate::flow_common::{Came, Common, End, Ends, Waits, oldest_first};
+use crate::flow_timer::{Alarm, Timed, Timers};
 use crate::gate::census::Census;
 use crate::icmp_wire;
 use crate::packet::{self, Ip, datagram};
@@ -63,6 +63,12 @@ struct Flow {
     datagrams_in: u64,
     bytes_in: u64,
     bytes_out: u64,
+}
+
+impl Timed for Flow {
+    fn alarm(&mut self) -> &mut Alarm {
+        &mut self.alarm
+    }
 }
 
 impl Flow {
@@ -281,7 +287,7 @@ impl Callers {
         id: FlowId,
         out: &mut dyn Outlet,
     ) {
-        if !self.settle(id) {
+        if self.settle(id).is_none() {
             return;
         }
         for data in self.release(id) {
@@ -298,10 +304,10 @@ impl Callers {
     }
 
     /// From now on a flow does not wait.
-    fn settle(&mut self, id: FlowId) -> bool {
+    fn settle(&mut self, id: FlowId) -> Option<u64> {
         let ticket = self.flows.get_mut(&id).and_then(|flow| flow.ticket.take());
         self.pending -= usize::from(ticket.is_some());
-        ticket.is_some()
+        ticket
     }
 
     /// The flow that a datagram of the box answers, if it answers one. It may
@@ -379,7 +385,10 @@ impl Callers {
     }
 
     fn over(&mut self, common: &mut Common, now: Now, id: FlowId, reason: EndReason) {
-        self.settle(id);
+        // A late word on its entry means nothing any more.
+        if let Some(ticket) = self.settle(id) {
+            common.take_ticket(ticket);
+        }
         let Some(flow) = self.remove(id) else {
             return;
         };
@@ -408,19 +417,15 @@ impl Callers {
     }
 
     pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now) {
-        while let Some((at, id)) = self.timers.pop(now) {
+        while let Some(id) = self.timers.due(now, &mut self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
-            if !self.timers.fires(now, at, id, &mut flow.alarm) {
-                continue;
-            }
-            let Some(ticket) = flow.ticket else {
+            let came = flow.came;
+            if flow.ticket.is_none() {
                 self.over(common, now, id, EndReason::Idle);
                 continue;
-            };
-            let came = flow.came;
-            common.take_ticket(ticket);
+            }
             common.refuse_inbound(now, came, Refusal::StoreUnavailable);
             self.over(common, now, id, EndReason::DialTimeout);
         }
@@ -428,12 +433,8 @@ impl Callers {
 
     /// Ends every flow; how many there were.
     pub(crate) fn stop(&mut self, common: &mut Common, now: Now) -> usize {
-        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
-        ids.sort_unstable();
+        let ids = oldest_first(&self.flows);
         for id in &ids {
-            if let Some(ticket) = self.flows.get(id).and_then(|flow| flow.ticket) {
-                common.take_ticket(ticket);
-            }
             self.over(common, now, *id, EndReason::BoxStopped);
         }
         ids.len()

@@ -1,11 +1,11 @@
 //! TCP flows that a changed reach no longer grants.
 
-use bailey_model::{EndReason, FlowId, Proto, Transport};
+use bailey_model::{EndReason, Transport};
 
 use super::{Stage, Tcp};
 use crate::Now;
 use crate::flow::Outlet;
-use crate::flow_common::Common;
+use crate::flow_common::{Common, oldest_first};
 use crate::tcp_live::Out;
 
 impl Tcp {
@@ -13,10 +13,8 @@ impl Tcp {
     /// at whatever stage it is; how many there were. One that came in was granted
     /// by its published port, which is no part of a reach.
     pub(crate) fn revoke(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) -> usize {
-        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
-        ids.sort_unstable();
         let mut ended = 0;
-        for id in ids {
+        for id in oldest_first(&self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };

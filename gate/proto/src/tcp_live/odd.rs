@@ -15,6 +15,8 @@ pub(crate) struct Said {
     first: Option<u32>,
     /// What it acknowledged last.
     acked: Option<u32>,
+    /// Its own number and the acknowledged one of the last acknowledgement alone.
+    bare: Option<(u32, u32)>,
 }
 
 impl Said {
@@ -24,10 +26,9 @@ impl Said {
         said
     }
 
-    /// Whether a segment says nothing that was not said before: an acknowledgement
-    /// alone, of the same number.
+    /// Whether a segment is the last acknowledgement that came alone, again.
     pub(super) fn repeats(self, segment: Segment) -> bool {
-        segment.flags == flag::ACK && segment.len == 0 && self.acked == Some(segment.ack)
+        is_bare(segment) && self.bare == Some((segment.seq, segment.ack))
     }
 
     pub(super) fn note(&mut self, segment: Segment) {
@@ -37,7 +38,15 @@ impl Said {
         if segment.has(flag::ACK) {
             self.acked = Some(segment.ack);
         }
+        if is_bare(segment) {
+            self.bare = Some((segment.seq, segment.ack));
+        }
     }
+}
+
+/// An acknowledgement and nothing else.
+fn is_bare(segment: Segment) -> bool {
+    segment.flags == flag::ACK && segment.len == 0
 }
 
 impl Live {

@@ -1,21 +1,19 @@
 //! UDP flows that a changed reach no longer grants.
 
-use bailey_model::{EndReason, FlowId, Transport};
+use bailey_model::{EndReason, Transport};
 
 use super::Udp;
 use crate::Now;
 use crate::flow::Outlet;
-use crate::flow_common::Common;
+use crate::flow_common::{Common, oldest_first};
 use crate::packet::{Unreachable, write_udp};
 
 impl Udp {
     /// Ends every flow that the policy does not grant any more, and says to the
     /// box that its far end cannot be reached; how many there were.
     pub(crate) fn revoke(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) -> usize {
-        let mut ids: Vec<FlowId> = self.flows.keys().copied().collect();
-        ids.sort_unstable();
         let mut ended = 0;
-        for id in ids {
+        for id in oldest_first(&self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
@@ -27,10 +25,6 @@ impl Udp {
                 continue;
             }
             ended += 1;
-            if let Some((ticket, _)) = &flow.waiting {
-                // A late word on its entry means nothing any more.
-                common.take_ticket(*ticket);
-            }
             // The kernel finds the box's socket by the ports that are quoted.
             let mut about = Vec::new();
             if write_udp(&mut about, ends.src, ends.dst, &[]) {

@@ -584,6 +584,7 @@ scripts! {
     a_stopped_box
     a_syn_again_is_the_same_dial
     a_syn_of_a_live_flow_is_challenged
+    an_end_that_is_acknowledged_twice
     an_unreachable_host_looks_unreachable
     both_ends_open_at_once
     both_ends_say_fin_at_once
