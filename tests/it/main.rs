@@ -14,6 +14,7 @@ mod demo;
 mod doctor;
 mod escapes;
 mod fallbacks;
+mod floods;
 mod full_disk;
 mod fuzz;
 mod harness;

@@ -59,9 +59,12 @@ pub const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
 pub const KNOCK_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the box's end of a handshake may stay half open.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// After a SYN, the box has given up if no further one came within twice the
-/// last interval and this.
-pub const SYN_SILENCE: Duration = Duration::from_millis(2500);
+/// A kernel repeats its first SYN after this (RFC 6298 §2.1).
+pub const SYN_REPEAT: Duration = Duration::from_secs(1);
+/// The box has given up if its SYN did not come again within twice the last
+/// interval, or [`SYN_REPEAT`] after the first, and this. A kernel that is merely
+/// late is dialled for anew.
+pub const SYN_SILENCE: Duration = Duration::from_millis(900);
 /// How long an entry may take before its flow is refused.
 pub const ENTRY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection to the gate's DNS may be silent.

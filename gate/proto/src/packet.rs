@@ -134,6 +134,8 @@ pub(crate) struct Segment {
     pub(crate) seq: u32,
     pub(crate) ack: u32,
     pub(crate) flags: u8,
+    /// As it stands there, without its scale.
+    pub(crate) window: u16,
     /// Sequence numbers that it takes: payload, SYN and FIN.
     pub(crate) len: u32,
 }
@@ -165,8 +167,26 @@ pub(crate) fn segment(payload: &[u8]) -> Option<Segment> {
         seq: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
         ack: u32::from_be_bytes([header[8], header[9], header[10], header[11]]),
         flags,
+        window: u16::from_be_bytes([header[14], header[15]]),
         len: data + control,
     })
+}
+
+/// The window scale that a SYN asks for (RFC 7323 §2), at most 14; 0 without one.
+pub(crate) fn window_scale(packet: &[u8]) -> u8 {
+    let payload = parse(packet).map_or(&[][..], |ip| ip.payload);
+    let end = payload
+        .get(12)
+        .map_or(0, |offset| usize::from(offset >> 4) * 4);
+    let mut options = payload.get(TCP_HEADER..end).unwrap_or_default();
+    loop {
+        options = match options {
+            [3, 3, scale, ..] => return (*scale).min(14),
+            [1, rest @ ..] => rest,
+            [0, ..] | [] | [_] => return 0,
+            [_, len, ..] => options.get(usize::from(*len).max(2)..).unwrap_or_default(),
+        };
+    }
 }
 
 /// A UDP datagram: source port, destination port, payload.
@@ -522,6 +542,40 @@ mod tests {
     }
 
     #[test]
+    fn a_window_scale_is_found_among_options_and_held_to_its_bound() {
+        let (src, dst) = ends(false);
+        let scale = |options: &[u8]| {
+            let mut out = Vec::new();
+            begin(
+                &mut out,
+                src.ip(),
+                dst.ip(),
+                TCP,
+                TCP_HEADER + options.len(),
+            )
+            .unwrap();
+            out.extend([0; 12]);
+            out.extend([u8::try_from(5 + options.len() / 4).unwrap() << 4, flag::SYN]);
+            out.extend([0; 6]);
+            out.extend(options);
+            window_scale(&out)
+        };
+        assert_eq!(scale(&[2, 4, 5, 180, 1, 3, 3, 7]), 7);
+        assert_eq!(scale(&[1, 3, 3, 200]), 14);
+        assert_eq!(scale(&[3, 3, 5, 0]), 5);
+        // None, behind the end, in another's value, cut off.
+        for options in [
+            &[][..],
+            &[0, 3, 3, 7],
+            &[9, 4, 3, 3],
+            &[1, 1, 1, 3],
+            &[9, 0, 3, 0],
+        ] {
+            assert_eq!(scale(options), 0, "{options:?}");
+        }
+    }
+
+    #[test]
     fn resets_carry_an_ack_where_the_segment_had_none() {
         for v6 in [false, true] {
             let (src, dst) = ends(v6);
@@ -531,6 +585,7 @@ mod tests {
                 seq: u32::MAX,
                 ack: 0,
                 flags: flag::SYN,
+                window: 0,
                 len: 1,
             };
             let mut out = Vec::new();

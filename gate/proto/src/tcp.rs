@@ -142,7 +142,7 @@ impl Tcp {
                     self.over(common, now, id, EndReason::ResetByBox, true);
                 } else if seg.opens() {
                     if seg.seq == parked.segment.seq {
-                        parked.gap = now.saturating_sub(parked.last);
+                        parked.gap = parked.gap.max(now.saturating_sub(parked.last));
                     } else {
                         // The box dials anew from the same port.
                         (parked.packet, parked.segment) = (ip.whole.to_vec(), seg);
@@ -351,7 +351,7 @@ impl Tcp {
             scratch: &mut self.scratch,
         };
         if engine.open(now, at, &parked.packet, &mut wire) {
-            let said = Said::of(parked.segment);
+            let said = Said::of(parked.segment, &parked.packet);
             let live = Live::new(engine, now + HANDSHAKE_TIMEOUT, None, said);
             flow.stage = Stage::Live(Box::new(live));
             self.touch(id);

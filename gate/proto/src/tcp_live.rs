@@ -245,11 +245,11 @@ impl Live {
     ) -> Option<Turn> {
         // The third of these would stop smoltcp's timer, for a fast repeat of data
         // that there is not: a FIN that was lost would never be said again.
-        if self.said.repeats(segment) && self.only_end_is_unanswered() {
+        if self.lacks_only_the_end(segment) {
             return None;
         }
         let rst = segment.has(flag::RST);
-        self.said.note(segment);
+        self.said.note(segment, packet);
         self.engine.ingress(now, packet, wire);
         match self.engine.state() {
             // A reset takes a half-open smoltcp socket back to listening; the
@@ -280,7 +280,7 @@ impl Live {
 
     /// Dials another end of the box; false if it cannot be dialled.
     pub(crate) fn knock_at(&mut self, now: Now, knock: Knock, wire: &mut Out<'_>) -> bool {
-        self.knock = Some(knock);
+        (self.knock, self.said) = (Some(knock), Said::default());
         self.engine.dial(now, knock, wire)
     }
 
@@ -293,6 +293,7 @@ impl Live {
             return;
         }
         knock.again -= 1;
+        self.said = Said::default();
         self.engine.dial(now, *knock, wire);
     }
 
@@ -310,6 +311,9 @@ impl Live {
                 end: EndReason::ResetByPeer,
                 reset: true,
             };
+        }
+        if self.host_ended {
+            self.end_to_box();
         }
         // smoltcp clears a socket whose TIME-WAIT is over, with what the host
         // has not taken yet: a flow that only drains is not polled.
@@ -393,7 +397,6 @@ impl Live {
                 Ok(StreamIo::Blocked) => self.readable = false,
                 Ok(StreamIo::Ended) => {
                     self.host_ended = true;
-                    socket.close();
                     break;
                 }
                 Ok(StreamIo::Broken) => return false,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Now;
-use crate::flow::SYN_SILENCE;
+use crate::flow::{SYN_REPEAT, SYN_SILENCE};
 use crate::packet::Segment;
 
 /// A SYN that nobody has answered yet.
@@ -25,7 +25,8 @@ impl Parked {
     /// The stage's end, or when the box must have given up: a program that
     /// closes a socket while it connects sends nothing, the repeats just stop.
     pub(super) fn due(&self) -> Now {
-        self.until.min(self.last + self.gap * 2 + SYN_SILENCE)
+        let next = self.last + (self.gap * 2).max(SYN_REPEAT);
+        self.until.min(next + SYN_SILENCE)
     }
 
     pub(super) fn given_up(&self, now: Now) -> bool {

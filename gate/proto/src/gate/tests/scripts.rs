@@ -581,6 +581,7 @@ scripts! {
     a_reset_from_the_box
     a_reset_from_the_host
     a_slow_host_closes_the_window
+    a_slow_reader_that_has_said_all
     a_stopped_box
     a_syn_again_is_the_same_dial
     a_syn_of_a_live_flow_is_challenged
@@ -599,6 +600,7 @@ scripts! {
     scans_of_open_flows
     segments_that_are_cut_are_dropped
     small_windows_and_segments
+    the_largest_window_scale
     urgent_data_is_inlined
 }
 
