@@ -4,33 +4,40 @@ use std::time::Duration;
 
 use bailey_tests::{TestWorld, binaries};
 
-use crate::table::{Row, Table};
-use crate::{Effort, starts, streams};
+use crate::server::Server;
+use crate::table::Table;
+use crate::{Effort, Part, media, scale, short, starts, streams};
 
 /// Beyond what is measured, for the start of a place.
 pub(crate) const SLACK: Duration = Duration::from_secs(20);
 
 /// Measures everything that one node suffices for.
-pub(crate) fn measure(world: &TestWorld, effort: Effort, table: &mut Table) {
-    starts::measure(world, effort, table);
-    streams::to_the_node_itself(world, effort, table);
-    streams::to_the_router(world, effort, table);
-    for (name, threads) in [
-        ("fetches, one after the other", "1"),
-        ("fetches, 16 at a time", "16"),
-    ] {
-        let [direct, pasta, bailey] = streams::fetches(world, effort, threads);
-        let peers = vec![("no box", direct), ("pasta", pasta)];
-        table.add(Row {
-            name,
-            unit: "/s",
-            bailey,
-            worst: None,
-            peers,
-            mark: None,
-        });
+pub(crate) fn measure(world: &TestWorld, effort: Effort, only: Option<Part>, table: &mut Table) {
+    let wants = |part| only.is_none_or(|only| only == part);
+    if wants(Part::Starts) {
+        starts::measure(world, effort, table);
+    }
+    let server = match Server::start(world) {
+        Ok(server) => server,
+        Err(why) => return table.lacks(why),
+    };
+    let parts: [(Part, Measure); 6] = [
+        (Part::Streams, streams::measure),
+        (Part::Many, streams::many),
+        (Part::Short, short::measure),
+        (Part::Udp, media::flood),
+        (Part::Call, media::call),
+        (Part::Scale, scale::measure),
+    ];
+    for (part, measure) in parts {
+        if wants(part) {
+            measure(world, &server, effort, table);
+        }
     }
 }
+
+/// Measures one part with the servers at hand.
+type Measure = fn(&TestWorld, &Server, Effort, &mut Table);
 
 /// Whether a program is on this machine.
 pub(crate) fn installed(program: &str) -> bool {

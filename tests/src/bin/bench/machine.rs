@@ -20,6 +20,7 @@ pub(crate) fn facts() -> Vec<String> {
         format!("bailey   {}", said_by(&bailey.to_string_lossy())),
         format!("bwrap    {}", peer("bwrap", "bubblewrap")),
         format!("pasta    {}", peer("pasta", "passt")),
+        format!("slirp    {}", peer("slirp4netns", "slirp4netns")),
     ]
 }
 

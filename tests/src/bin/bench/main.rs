@@ -8,9 +8,18 @@
 
 mod across;
 mod client;
+mod datagrams;
 mod inside;
 mod machine;
+mod media;
+mod places;
+mod scale;
+mod serve;
+mod server;
+mod short;
+mod slirp;
 mod starts;
+mod stay;
 mod streams;
 mod table;
 
@@ -32,14 +41,37 @@ struct Effort {
     delays: usize,
     /// Length of a stream.
     stream: Duration,
+    /// Length and rounds of several streams, and of short segments.
+    many: Duration,
+    many_rounds: usize,
+    /// Length of short connections.
+    short: Duration,
+    /// Length of a flood of datagrams.
+    flood: Duration,
+    /// Length of a call.
+    call: Duration,
+    /// Flows that are open and idle.
+    idle: u32,
+    /// Short flows that must leave nothing.
+    ticks: u32,
+    /// How long an idle box is watched.
+    idle_for: Duration,
 }
 
 /// What is printed is worth comparing.
 const WHOLE: Effort = Effort {
-    starts: 40,
+    starts: 30,
     rounds: 2,
     delays: 10,
-    stream: Duration::from_secs(3),
+    stream: Duration::from_secs(2),
+    many: Duration::from_millis(1500),
+    many_rounds: 1,
+    short: Duration::from_millis(1500),
+    flood: Duration::from_secs(2),
+    call: Duration::from_secs(20),
+    idle: 10_000,
+    ticks: 100_000,
+    idle_for: Duration::from_secs(10),
 };
 
 /// Only to see that everything runs.
@@ -48,30 +80,86 @@ const QUICK: Effort = Effort {
     rounds: 1,
     delays: 5,
     stream: Duration::from_millis(500),
+    many: Duration::from_millis(500),
+    many_rounds: 1,
+    short: Duration::from_millis(500),
+    flood: Duration::from_millis(500),
+    call: Duration::from_secs(5),
+    idle: 1000,
+    ticks: 5000,
+    idle_for: Duration::from_secs(2),
 };
 
+/// A part of the table that can be measured alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Starts,
+    Streams,
+    Many,
+    Short,
+    Udp,
+    Call,
+    Scale,
+    Devices,
+}
+
+const USAGE: &str = "usage: bailey-bench [--quick] [--call SECONDS] \
+[--only starts|streams|many|short|udp|call|scale|devices]";
+
 fn main() -> ExitCode {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    if words.first().is_some_and(|word| word == "client") {
-        words.remove(0);
-        return client::run(&words);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(("client", rest)) = words.split_first().map(|(w, rest)| (w.as_str(), rest)) {
+        return client::run(rest);
     }
-    let effort = match words.as_slice() {
-        [] => WHOLE,
-        [word] if word == "--quick" => QUICK,
-        _ => {
-            eprintln!("usage: bailey-bench [--quick]");
-            return ExitCode::from(2);
-        }
+    let Some((effort, only)) = read(&words) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
     };
+    // A box may open as many files as whoever starts its node.
+    client::raise_files();
     let mut table = Table::new(machine::facts());
-    inside::measure(&TestWorld::new(1), effort, &mut table);
-    // Another world: a node that the first one's boxes started may still be up.
-    across::measure(&TestWorld::new(2), effort, &mut table);
+    if only != Some(Part::Devices) {
+        inside::measure(&TestWorld::new(1), effort, only, &mut table);
+    }
+    if only.is_none_or(|only| only == Part::Devices) {
+        // Another world: a node that the first one's boxes started may still be up.
+        across::measure(&TestWorld::new(2), effort, &mut table);
+    }
     print!("{table}");
     if table.complete() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// What the words of the command line want; `None` if they mean nothing.
+fn read(words: &[String]) -> Option<(Effort, Option<Part>)> {
+    let (mut effort, mut only, mut call) = (WHOLE, None, None);
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "--quick" => effort = QUICK,
+            "--call" => call = Some(Duration::from_secs(words.next()?.parse().ok()?)),
+            "--only" => only = Some(part(words.next()?)?),
+            _ => return None,
+        }
+    }
+    effort.call = call.unwrap_or(effort.call);
+    Some((effort, only))
+}
+
+fn part(word: &str) -> Option<Part> {
+    let part = match word {
+        "starts" => Part::Starts,
+        "streams" => Part::Streams,
+        "many" => Part::Many,
+        "short" => Part::Short,
+        "udp" => Part::Udp,
+        "call" => Part::Call,
+        "scale" => Part::Scale,
+        "devices" => Part::Devices,
+        _ => return None,
+    };
+    Some(part)
 }

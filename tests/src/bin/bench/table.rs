@@ -54,6 +54,12 @@ pub(crate) enum Mark {
     OfFirst(f64),
     /// At most this part of the first peer.
     AtMostOfFirst(f64),
+    /// More than each of these peers that was measured.
+    AheadOf(&'static [&'static str]),
+    /// At most the first peer's, and this more, in the row's unit.
+    NoMoreThanFirstAnd(f64),
+    /// At most this, in the row's unit.
+    AtMost(f64),
     /// At most this, in the row's unit, of the worst.
     WorstAtMost(f64),
 }
@@ -75,6 +81,8 @@ pub(crate) struct Row {
 pub(crate) struct Table {
     facts: Vec<String>,
     rows: Vec<Row>,
+    /// Why rows are missing.
+    lacks: Vec<String>,
 }
 
 impl Table {
@@ -82,7 +90,13 @@ impl Table {
         Self {
             facts,
             rows: Vec::new(),
+            lacks: Vec::new(),
         }
+    }
+
+    /// Rows are missing, and why.
+    pub(crate) fn lacks(&mut self, why: String) {
+        self.lacks.push(why);
     }
 
     /// Adds a row, and says so: a bench takes a while.
@@ -93,12 +107,13 @@ impl Table {
 
     /// Whether every figure of bailey's is there and every mark is met.
     pub(crate) fn complete(&self) -> bool {
-        self.rows.iter().all(|row| {
-            matches!(row.bailey, Figure::Value(_))
-                && row
-                    .mark
-                    .is_none_or(|mark| judge(row, mark).is_some_and(|judged| judged.met))
-        })
+        self.lacks.is_empty()
+            && self.rows.iter().all(|row| {
+                matches!(row.bailey, Figure::Value(_))
+                    && row
+                        .mark
+                        .is_none_or(|mark| judge(row, mark).is_some_and(|judged| judged.met))
+            })
     }
 }
 
@@ -107,9 +122,12 @@ impl fmt::Display for Table {
         for fact in &self.facts {
             writeln!(f, "{fact}")?;
         }
+        for why in &self.lacks {
+            writeln!(f, "not measured: {why}")?;
+        }
         writeln!(
             f,
-            "\n{:<46} {:>14}   {:<10} {:>14}  {:>6}",
+            "\n{:<52} {:>14}   {:<10} {:>14}  {:>6}",
             "", "bailey", "peer", "", "ratio"
         )?;
         for row in &self.rows {
@@ -117,16 +135,16 @@ impl fmt::Display for Table {
             let first = peers.next();
             writeln!(
                 f,
-                "{:<46} {:>14}   {}",
+                "{:<52} {:>14}   {}",
                 row.name,
                 show(&row.bailey, row.unit),
                 first.map(|peer| against(row, peer)).unwrap_or_default()
             )?;
             for peer in peers {
-                writeln!(f, "{:<46} {:>14}   {}", "", "", against(row, peer))?;
+                writeln!(f, "{:<52} {:>14}   {}", "", "", against(row, peer))?;
             }
             if let Some(worst) = &row.worst {
-                writeln!(f, "{:<46} {:>14}", "  the worst", show(worst, row.unit))?;
+                writeln!(f, "{:<52} {:>14}", "  the worst", show(worst, row.unit))?;
             }
             let figures = std::iter::once(("bailey", &row.bailey));
             for (name, figure) in figures.chain(row.peers.iter().map(|(name, f)| (*name, f))) {
@@ -173,26 +191,53 @@ struct Judged {
 
 /// `None` if what it is about was not measured.
 fn judge(row: &Row, mark: Mark) -> Option<Judged> {
-    match (mark, &row.bailey, row.peers.first(), &row.worst) {
-        (Mark::OfFirst(part), Figure::Value(ours), Some((name, Figure::Value(theirs))), _) => {
-            Some(Judged {
-                wanted: format!("at least {part} of {name}"),
-                met: *ours >= part * theirs,
-            })
-        }
-        (
-            Mark::AtMostOfFirst(part),
-            Figure::Value(ours),
-            Some((name, Figure::Value(theirs))),
-            _,
-        ) => Some(Judged {
-            wanted: format!("at most {part} of {name}"),
-            met: *ours <= part * theirs,
-        }),
-        (Mark::WorstAtMost(limit), _, _, Some(Figure::Value(worst))) => Some(Judged {
-            wanted: format!("the worst at most {limit} {}", row.unit),
-            met: *worst <= limit,
-        }),
+    let Figure::Value(ours) = row.bailey else {
+        return None;
+    };
+    let first = match row.peers.first() {
+        Some((name, Figure::Value(theirs))) => Some((name, theirs)),
         _ => None,
-    }
+    };
+    let (wanted, met) = match mark {
+        Mark::OfFirst(part) => {
+            let (name, theirs) = first?;
+            (format!("at least {part} of {name}"), ours >= part * theirs)
+        }
+        Mark::AtMostOfFirst(part) => {
+            let (name, theirs) = first?;
+            (format!("at most {part} of {name}"), ours <= part * theirs)
+        }
+        Mark::NoMoreThanFirstAnd(more) => {
+            let (name, theirs) = first?;
+            let wanted = format!("at most {name}'s and {more} {}", row.unit);
+            (wanted, ours <= theirs + more)
+        }
+        Mark::AheadOf(names) => return ahead(row, ours, names),
+        Mark::AtMost(most) => (format!("at most {most} {}", row.unit), ours <= most),
+        Mark::WorstAtMost(limit) => {
+            let Some(Figure::Value(worst)) = row.worst else {
+                return None;
+            };
+            let wanted = format!("the worst at most {limit} {}", row.unit);
+            (wanted, worst <= limit)
+        }
+    };
+    Some(Judged { wanted, met })
+}
+
+/// A peer that failed is behind; one that is not installed is not compared.
+fn ahead(row: &Row, ours: f64, names: &[&str]) -> Option<Judged> {
+    let named = row.peers.iter().filter(|(name, _)| names.contains(name));
+    let compared: Vec<_> = named
+        .filter(|(_, figure)| *figure != Figure::NotInstalled)
+        .collect();
+    let behind = |figure: &Figure| match figure {
+        Figure::Value(theirs) => ours > *theirs,
+        Figure::Failed(_) | Figure::NotInstalled => true,
+    };
+    let names: Vec<&str> = compared.iter().map(|(name, _)| *name).collect();
+    (!compared.is_empty()).then(|| Judged {
+        wanted: format!("ahead of {}", names.join(" and ")),
+        met: compared.iter().all(|(_, figure)| behind(figure)),
+    })
 }
