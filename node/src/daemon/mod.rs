@@ -82,6 +82,8 @@ struct Node {
     account: Option<bailey_model::AccountId>,
     fold: Fold,
     rules: Rules,
+    /// The id of the next notice, until one has it.
+    notice_id: Option<[u8; 16]>,
     runs: BTreeMap<RunId, Run>,
     /// Incarnations that are over and told of, until they are cleared up.
     over: Vec<Run>,
@@ -128,6 +130,7 @@ impl Node {
             account: None,
             fold: Fold::default(),
             rules: Rules::default(),
+            notice_id: None,
             runs: BTreeMap::new(),
             over: Vec::new(),
             execs: BTreeMap::new(),
@@ -360,14 +363,13 @@ impl Node {
 
     /// Shows an entry to the rules, and writes the notices that they raise.
     fn observe(&mut self, box_id: BoxId, entry: &bailey_model::Entry) {
-        let id = match clock::random() {
-            Ok(id) => id,
-            // A notice with an id that another could have beats no notice.
-            Err(error) => {
+        let id = *self.notice_id.get_or_insert_with(|| {
+            clock::random().unwrap_or_else(|error| {
+                // A notice with an id that another could have beats no notice.
                 log!("entropy: {error}");
                 [0; 16]
-            }
-        };
+            })
+        });
         let place = EntryRef {
             writer: self.this,
             box_id,
@@ -380,6 +382,7 @@ impl Node {
         };
         self.rules.handle(&observation, NoticeId(id));
         while let Some(notice) = self.rules.poll_notice() {
+            self.notice_id = None;
             let run = self.runs.values().find(|run| run.box_id == notice.box_id);
             if let Some(conn) = run.and_then(|run| run.client) {
                 self.tell(conn, Tell::Noticed(notice.clone()));
