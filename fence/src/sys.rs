@@ -166,11 +166,30 @@ pub(crate) fn take_channel() -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(libc::STDIN_FILENO) }
 }
 
-/// Owns the descriptor of a TUN, whose type can only give it away as a number.
-pub(crate) fn own_tun(tun: tun_tap::Iface) -> OwnedFd {
-    use std::os::fd::IntoRawFd;
-    // SAFETY: `into_raw_fd` has just given up the ownership.
-    unsafe { OwnedFd::from_raw_fd(tun.into_raw_fd()) }
+/// Makes a TUN of this name in the network namespace of the caller. Each packet
+/// has a header before it that may leave its checksum open (linux/virtio_net.h).
+///
+/// # Errors
+/// When there is no such device, or the namespace is not the caller's.
+pub(crate) fn tun(name: &str) -> io::Result<OwnedFd> {
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")?;
+    // SAFETY: a request of numbers alone, for which all zeros is one without a name.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last octet stays: the name ends with a zero.
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).map_err(io::Error::other)?;
+    let at: *const libc::ifreq = &raw const request;
+    // SAFETY: the kernel reads one request, which outlives the call.
+    let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, at) };
+    done(made.into())?;
+    Ok(file.into())
 }
 
 /// Closes every descriptor from `first` to `last`. For numbers that no value

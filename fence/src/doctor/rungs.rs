@@ -182,7 +182,7 @@ fn in_a_box(told: &mut Told, ids: Ids) {
     told.say(Rung::Proc, file_system("proc").map(drop));
     let up = Routing::open().and_then(|routing| routing.up(LOOPBACK));
     told.say(Rung::Loopback, up.map_err(StepError::from));
-    let tun = tun_tap::Iface::without_packet_info("tun0", tun_tap::Mode::Tun);
+    let tun = crate::sys::tun("tun0");
     told.say(Rung::Tun, tun.map(drop).map_err(StepError::from));
 }
 
