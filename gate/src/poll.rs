@@ -66,6 +66,8 @@ pub(crate) struct Event {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) error: bool,
+    /// The far end closed its direction.
+    pub(crate) hung_up: bool,
 }
 
 /// How a descriptor is watched.
@@ -134,5 +136,6 @@ fn read_event(event: &EpollEvent) -> Event {
         readable: error || flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP),
         writable: error || flags.contains(EpollFlags::EPOLLOUT),
         error,
+        hung_up: error || flags.contains(EpollFlags::EPOLLRDHUP),
     }
 }

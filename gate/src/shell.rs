@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bailey_channel::{ChannelError, PollChannel};
 use bailey_gate_proto::channel::{FromGate, GateConfig, ToGate};
-use bailey_gate_proto::{Action, ExchangeId, Gate, Now};
+use bailey_gate_proto::{Action, DialFault, ExchangeId, Gate, Now};
 use bailey_model::{FlowId, Publish, Transport};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -22,7 +22,7 @@ use crate::publish::{ACCEPT_BATCH, Came, Published};
 use crate::stream::{self, Stream};
 use crate::sys;
 use crate::upstream::{Exchange, Progress};
-use crate::wire::{Incoming, Wire};
+use crate::wire::{HEADER, Incoming, Wire};
 
 /// Packets taken from the TUN before flows have their turn: few, so that what
 /// was read is still in the cache when it is moved on.
@@ -34,6 +34,9 @@ const PORT_BATCH: usize = 64;
 /// Bytes queued for the node before further events stay in the gate, which
 /// then refuses what is new.
 const CHANNEL_BOUND: usize = 1 << 20;
+/// Of the descriptors that the gate may have, streams take this part at most, in
+/// quarters: names, datagrams and echoes go on where streams have run out.
+const STREAM_QUARTERS: u64 = 3;
 /// How soon after reading the node's addresses they are read again.
 const ADDRS_PAUSE: Duration = Duration::from_millis(100);
 
@@ -66,10 +69,13 @@ struct Shell {
     channel: PollChannel,
     netlink: Netlink,
     streams: HashMap<FlowId, Stream>,
+    most_streams: usize,
     exchanges: HashMap<ExchangeId, Exchange>,
     started: Instant,
     now: Now,
     tun_ready: bool,
+    /// Whether the node has taken everything that was queued for it.
+    told_all: bool,
     /// When the node's addresses are to be read again.
     reread: Option<Now>,
     read_at: Now,
@@ -132,13 +138,15 @@ impl Shell {
         channel: PollChannel,
     ) -> Result<Self, GateError> {
         let tun = fds.pop_front().ok_or(GateError::NotStarted)?;
-        // Each flow is a descriptor; the bound is the gate's own.
-        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-            setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(io::Error::from)?;
-        }
+        // Each flow is a descriptor; the bound is the gate's own, or what the
+        // machine lets it have.
+        let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).map_err(io::Error::from)?;
+        setrlimit(Resource::RLIMIT_NOFILE, files, files).map_err(io::Error::from)?;
+        let most_streams = usize::try_from(files / 4 * STREAM_QUARTERS).unwrap_or(usize::MAX);
         let flags =
             OFlag::from_bits_retain(fcntl(&tun, FcntlArg::F_GETFL).map_err(io::Error::from)?);
         fcntl(&tun, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
+        sys::leave_sums_open(&tun);
         let mut netlink = Netlink::open()?;
         let addrs = netlink.read()?;
         let poll = Poll::new()?;
@@ -152,13 +160,15 @@ impl Shell {
             channel,
             netlink,
             streams: HashMap::new(),
+            most_streams,
             exchanges: HashMap::new(),
             started: Instant::now(),
             now: Now::ZERO,
             tun_ready: true,
+            told_all: false,
             reread: None,
             read_at: Now::ZERO,
-            packet: vec![0; 1 << 16],
+            packet: vec![0; HEADER + (1 << 16)],
         })
     }
 
@@ -167,7 +177,8 @@ impl Shell {
             let limit = if self.tun_ready || self.gate.has_touched() {
                 Some(Duration::ZERO)
             } else {
-                let due = [self.gate.poll_timeout(), self.reread]
+                let events = self.told_all.then(|| self.gate.events_due()).flatten();
+                let due = [self.gate.poll_timeout(), self.reread, events]
                     .into_iter()
                     .flatten()
                     .min();
@@ -288,6 +299,7 @@ impl Shell {
         let Some(stream) = self.streams.get_mut(&flow) else {
             return;
         };
+        stream.hung_up |= event.hung_up;
         if !stream.connecting {
             return self.gate.handle_ready(flow, event.readable, event.writable);
         }
@@ -336,6 +348,10 @@ impl Shell {
     }
 
     fn keep(&mut self, publish: Publish, client: SocketAddr, stream: Stream) {
+        if self.streams.len() >= self.most_streams {
+            self.gate.handle_accept_failed(self.now, publish, client);
+            return stream.reset();
+        }
         let Some(flow) = self.gate.handle_accepted(self.now, publish, client) else {
             return stream.reset();
         };
@@ -343,7 +359,7 @@ impl Shell {
             Ok(()) => drop(self.streams.insert(flow, stream)),
             Err(_) => {
                 stream.reset();
-                let fault = Err(bailey_gate_proto::DialFault::NoSocket);
+                let fault = Err(DialFault::NoSocket);
                 self.gate
                     .handle_dialled(self.now, flow, fault, &mut self.wire);
             }
@@ -475,13 +491,19 @@ impl Shell {
     }
 
     fn dial(&mut self, flow: FlowId, dst: SocketAddr) {
-        let fault = match Stream::dial(dst) {
+        let full = self.streams.len() >= self.most_streams;
+        let dialled = if full {
+            Err(nix::errno::Errno::EMFILE)
+        } else {
+            Stream::dial(dst)
+        };
+        let fault = match dialled {
             Ok(stream) => match self.wire.poll.add(&stream, Token::Tcp(flow), Watch::Edges) {
                 Ok(()) => {
                     self.streams.insert(flow, stream);
                     return;
                 }
-                Err(_) => bailey_gate_proto::DialFault::NoSocket,
+                Err(_) => DialFault::NoSocket,
             },
             Err(errno) => stream::fault(errno),
         };
@@ -492,12 +514,14 @@ impl Shell {
     /// Hands events to the node, as many as its end takes.
     fn tell(&mut self) -> Result<(), GateError> {
         while self.channel.queued_bytes() < CHANNEL_BOUND {
-            let Some((ticket, event)) = self.gate.poll_event() else {
+            let Some((ticket, event)) = self.gate.poll_due_event(self.now) else {
                 break;
             };
             self.channel.queue(&FromGate::Event { ticket, event })?;
         }
-        self.channel.flush()?;
+        // What the node does not take now it takes when its end has room, which
+        // is an event of its own.
+        self.told_all = self.channel.flush()?;
         Ok(())
     }
 }

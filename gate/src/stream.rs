@@ -16,6 +16,9 @@ use nix::sys::socket::{
 pub(crate) struct Stream {
     fd: OwnedFd,
     pub(crate) connecting: bool,
+    /// The far end was seen to have closed, of which no further event tells.
+    pub(crate) hung_up: bool,
+    drained: bool,
 }
 
 impl Stream {
@@ -27,6 +30,8 @@ impl Stream {
             Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(Self {
                 fd,
                 connecting: true,
+                hung_up: false,
+                drained: false,
             }),
             Err(errno) => Err(errno),
         }
@@ -38,6 +43,8 @@ impl Stream {
         Ok(Self {
             fd,
             connecting: false,
+            hung_up: false,
+            drained: false,
         })
     }
 
@@ -85,12 +92,20 @@ impl HostStream for Stream {
         loop {
             match recv(self.fd.as_raw_fd(), into, MsgFlags::empty()) {
                 Ok(0) => return StreamIo::Ended,
-                Ok(count) => return StreamIo::Moved(count),
+                // Less than there was room for was all there was (epoll(7)).
+                Ok(count) => {
+                    self.drained = count < into.len() && !self.hung_up;
+                    return StreamIo::Moved(count);
+                }
                 Err(Errno::EAGAIN) => return StreamIo::Blocked,
                 Err(Errno::EINTR) => {}
                 Err(_) => return StreamIo::Broken,
             }
         }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.drained
     }
 
     fn write(&mut self, from: &[u8]) -> StreamIo {

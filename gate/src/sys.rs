@@ -44,6 +44,28 @@ pub(crate) fn set_number(
     Errno::result(done).map(drop)
 }
 
+/// Lets the box's kernel hand over segments as it made them: as long as they are,
+/// whatever their connection's segment size, and with their checksum left open,
+/// which nobody here looks at (`TUNSETOFFLOAD` of linux/if_tun.h). A kernel that
+/// does not know it goes on as before.
+pub(crate) fn leave_sums_open(tun: &OwnedFd) {
+    let offload: libc::c_ulong = (libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6).into();
+    // SAFETY: the argument is a plain number and no memory is touched.
+    let _unknown = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD, offload) };
+}
+
+/// Whether each packet of a TUN has a header before it (`IFF_VNET_HDR`).
+pub(crate) fn has_headers(tun: &OwnedFd) -> bool {
+    // SAFETY: a request of numbers alone, for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let at: *mut libc::ifreq = &raw mut request;
+    // SAFETY: the kernel writes one request, which outlives the call.
+    let asked = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNGETIFF, at) };
+    // SAFETY: the flags are what this question is answered with.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    asked == 0 && libc::c_int::from(flags) & libc::IFF_VNET_HDR != 0
+}
+
 /// What a process keeps to itself: no core, no ptrace, no new privileges.
 ///
 /// # Errors

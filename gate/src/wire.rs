@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use bailey_gate_proto::{Echo, EchoFault, Outlet, SendFault, UdpPort};
+use bailey_gate_proto::{Echo, EchoFault, Outlet, SendFault, UdpPort, Unfinished};
 use bailey_model::FlowId;
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -16,7 +16,7 @@ use nix::sys::socket::{
 use crate::ping::Pings;
 use crate::poll::{Poll, Token, Watch};
 use crate::publish::Published;
-use crate::stream;
+use crate::{stream, sys};
 
 /// Datagrams that a port's socket holds while the gate is busy, in bytes; the
 /// kernel may hold fewer (net.core.rmem_max).
@@ -26,6 +26,8 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Wire {
     tun: OwnedFd,
+    /// Whether each packet of the TUN has a [`Header`] before it.
+    headed: bool,
     pub(crate) poll: Poll,
     ports: HashMap<UdpPort, OwnedFd>,
     pub(crate) pings: Pings,
@@ -33,6 +35,22 @@ pub(crate) struct Wire {
     /// Sockets made since they were last told.
     pub(crate) bound: Vec<(UdpPort, SocketAddr)>,
 }
+
+/// What comes before a packet (linux/virtio_net.h, `virtio_net_hdr`): flags, how
+/// it is to be cut, and four numbers of 16 bits in the machine's order: the
+/// headers' length, the payload of a segment, where what is summed begins, and
+/// where in it the sum goes.
+type Header = [u8; HEADER];
+
+/// Octets of a [`Header`].
+pub(crate) const HEADER: usize = 10;
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
+const NEEDS_SUM: u8 = 1;
+/// `VIRTIO_NET_HDR_GSO_TCPV4` and `VIRTIO_NET_HDR_GSO_TCPV6`.
+const CUT_V4: u8 = 1;
+const CUT_V6: u8 = 4;
+/// Where in a TCP segment its checksum is.
+const SUM_AT: u16 = 16;
 
 /// What was read from a port's socket.
 pub(crate) enum Incoming<'a> {
@@ -43,6 +61,7 @@ pub(crate) enum Incoming<'a> {
 impl Wire {
     pub(crate) fn new(tun: OwnedFd, poll: Poll, published: Published) -> Self {
         Self {
+            headed: sys::has_headers(&tun),
             tun,
             poll,
             published,
@@ -55,7 +74,9 @@ impl Wire {
     /// Reads one packet; `None` if there is none now.
     pub(crate) fn read_packet<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
         match nix::unistd::read(&self.tun, buffer) {
-            Ok(len) => Ok(buffer.get(..len)),
+            // What the header says matters to nobody here: a checksum is not
+            // looked at, and a segment may be as long as it likes.
+            Ok(len) => Ok(buffer.get(if self.headed { HEADER } else { 0 }..len)),
             // EBADFD: the box's network is gone, and its TUN with it.
             Err(Errno::EAGAIN | Errno::EINTR | Errno::EBADFD) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -88,6 +109,18 @@ impl Wire {
         read_error(fd).map(|(to, fault)| Incoming::Failed(to, fault))
     }
 
+    /// The kernel takes a packet whole or not at all; one lost is lost as on any
+    /// wire, and TCP sends it again.
+    fn put(&self, header: Header, packet: &[u8]) {
+        let _ = match self.headed {
+            true => {
+                let parts = [io::IoSlice::new(&header), io::IoSlice::new(packet)];
+                nix::sys::uio::writev(&self.tun, &parts)
+            }
+            false => nix::unistd::write(&self.tun, packet),
+        };
+    }
+
     fn port(&mut self, port: UdpPort, to: SocketAddr) -> Result<BorrowedFd<'_>, Errno> {
         if !self.ports.contains_key(&port) {
             let fd = stream::make(to, SockType::Datagram)?;
@@ -107,9 +140,26 @@ impl Wire {
 
 impl Outlet for Wire {
     fn packet(&mut self, packet: &[u8]) {
-        // The kernel takes a packet whole or not at all; one lost is lost as on
-        // any wire, and TCP sends it again.
-        let _ = nix::unistd::write(&self.tun, packet);
+        self.put([0; HEADER], packet);
+    }
+
+    fn finishes(&self) -> bool {
+        self.headed
+    }
+
+    fn unfinished(&mut self, packet: &[u8], how: Unfinished) {
+        let number = |number: usize| u16::try_from(number).unwrap_or(0).to_ne_bytes();
+        let mut header: Header = [0; HEADER];
+        header[0] = NEEDS_SUM;
+        if let Some(cut) = how.cut {
+            let v4 = packet.first().is_some_and(|first| first >> 4 == 4);
+            header[1] = if v4 { CUT_V4 } else { CUT_V6 };
+            [header[2], header[3]] = number(how.segment + how.header);
+            [header[4], header[5]] = cut.to_ne_bytes();
+        }
+        [header[6], header[7]] = number(how.segment);
+        [header[8], header[9]] = SUM_AT.to_ne_bytes();
+        self.put(header, packet);
     }
 
     fn datagram(&mut self, port: UdpPort, to: SocketAddr, data: &[u8]) -> Result<(), SendFault> {

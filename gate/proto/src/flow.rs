@@ -10,7 +10,9 @@ use crate::icmp::{Echo, EchoFault};
 
 /// Most TCP flows of one box, parked and dialling ones included. Each costs a
 /// descriptor of the gate.
-pub const MAX_TCP_FLOWS: usize = 10_000;
+pub const MAX_TCP_FLOWS: usize = 10_240;
+/// Most bytes of buffers of all TCP flows of one box together.
+pub const MAX_TCP_BUFFERS: usize = 300 << 20;
 /// Most TCP flows that wait for their entry, their dial, or the box's own end of
 /// the handshake. Far above what a
 /// browser opens at once, far below what would fill the node's ports.
@@ -30,8 +32,8 @@ pub const MAX_UDP_PORTS: usize = 1024;
 pub const MAX_UDP_FLOWS: usize = 4096;
 /// Most UDP flows that wait for their entry.
 pub const MAX_PENDING_UDP: usize = 512;
-/// Most datagrams that wait with one UDP flow for its entry.
-pub const MAX_WAITING_DATAGRAMS: usize = 8;
+/// Most datagrams that wait with one UDP flow for its entry: a first frame of video.
+pub const MAX_WAITING_DATAGRAMS: usize = 64;
 /// Most bytes of datagrams that wait for entries, over all flows.
 pub const MAX_WAITING_BYTES: usize = 4 << 20;
 /// Most bytes of unfinished and remembered ClientHellos, over all UDP flows of one
@@ -41,6 +43,10 @@ pub const MAX_PEEKED_BYTES: usize = 8 << 20;
 pub const MAX_REFUSAL_KINDS: usize = 1024;
 /// Most events that wait for the node; from there on new flows are refused.
 pub const MAX_EVENTS: usize = 8192;
+/// How long a flow's end may wait for others, to be entered with them in one go.
+pub const END_WAITS: Duration = Duration::from_millis(5);
+/// Ends that wait for no others.
+pub const MANY_ENDS: usize = 64;
 /// Refusals a second that get entries of their own, and how many may come at
 /// once; the others are one entry with a count.
 pub const REFUSALS_PER_SECOND: u32 = 200;
@@ -84,6 +90,18 @@ pub trait Outlet {
     /// A packet to the box.
     fn packet(&mut self, packet: &[u8]);
 
+    /// Whether TCP packets may be left unfinished: the box's kernel neither looks
+    /// at their checksums nor cuts them, unless it sends them further.
+    fn finishes(&self) -> bool {
+        false
+    }
+
+    /// A TCP packet to the box that is left unfinished. Never called where
+    /// [`finishes`](Self::finishes) is false.
+    fn unfinished(&mut self, packet: &[u8], _how: Unfinished) {
+        self.packet(packet);
+    }
+
     /// A datagram from the outer socket of a port, made at its first one.
     ///
     /// # Errors
@@ -114,6 +132,17 @@ pub trait Outlet {
     }
 }
 
+/// What is left to do in a TCP packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Where its segment begins. Its checksum has only the pseudo header in it.
+    pub segment: usize,
+    /// Octets of the TCP header.
+    pub header: usize,
+    /// It is to be cut into segments of at most so many octets of payload.
+    pub cut: Option<u16>,
+}
+
 /// Why a datagram could not be sent. One that the kernel merely had no room
 /// for is not a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +161,10 @@ pub enum SendFault {
 pub trait HostStream {
     /// Reads what is there.
     fn read(&mut self, into: &mut [u8]) -> StreamIo;
+    /// Whether the last read took all there was: what comes then is told.
+    fn is_drained(&self) -> bool {
+        false
+    }
     /// Writes what fits.
     fn write(&mut self, from: &[u8]) -> StreamIo;
     /// Sends FIN; reading goes on.

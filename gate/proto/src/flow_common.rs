@@ -248,17 +248,15 @@ impl Common {
 
     pub(crate) fn ended(&mut self, now: Now, end: End) {
         let took = now.saturating_sub(end.opened).as_micros();
-        self.told.push(
-            None,
-            GateEvent::FlowEnded(FlowEnded {
-                flow: end.flow,
-                bytes_out: end.bytes_out,
-                bytes_in: end.bytes_in,
-                duration_us: u64::try_from(took).unwrap_or(u64::MAX),
-                end: end.reason,
-                outer_src: end.outer_src,
-            }),
-        );
+        let ended = FlowEnded {
+            flow: end.flow,
+            bytes_out: end.bytes_out,
+            bytes_in: end.bytes_in,
+            duration_us: u64::try_from(took).unwrap_or(u64::MAX),
+            end: end.reason,
+            outer_src: end.outer_src,
+        };
+        self.told.ended(now, ended);
     }
 
     /// Tells that a dial was refused, with what the decision knows of it.

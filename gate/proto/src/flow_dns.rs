@@ -131,7 +131,9 @@ impl Door {
         if !seg.opens() || common.stopping || self.connections.len() >= MAX_DNS_TCP {
             return common.reset(ends, seg, out);
         }
-        let mut engine = self.engines.take(Size::Dns, now, common.random());
+        let mut engine = self
+            .engines
+            .take(Size::Dns, now, common.random(), wire.outlet.finishes());
         let at = IpListenEndpoint {
             addr: Some(ends.dst.ip().into()),
             port: ends.dst.port(),

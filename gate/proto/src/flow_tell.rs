@@ -6,12 +6,14 @@ use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bailey_model::{AddrClass, Direction, FlowRefused, Host, HostFrom, Proto, Refusal};
+use bailey_model::{AddrClass, Direction, FlowEnded, FlowRefused, Host, HostFrom, Proto, Refusal};
 
 use crate::Now;
 use crate::channel::GateEvent;
 use crate::coalesce::{Coalescer, Seen, WINDOW};
-use crate::flow::{MAX_EVENTS, MAX_REFUSAL_KINDS, REFUSALS_BURST, REFUSALS_PER_SECOND};
+use crate::flow::{
+    END_WAITS, MANY_ENDS, MAX_EVENTS, MAX_REFUSAL_KINDS, REFUSALS_BURST, REFUSALS_PER_SECOND,
+};
 
 /// A refusal to be told. Two are equal whatever port of the box, or whatever
 /// client, they came from.
@@ -85,6 +87,12 @@ impl Hash for Refused {
 #[derive(Debug)]
 pub(crate) struct Told {
     events: VecDeque<(Option<u64>, GateEvent)>,
+    /// Ends of flows, for which nobody waits.
+    ends: VecDeque<FlowEnded>,
+    /// When they are told at the latest.
+    ends_due: Option<Now>,
+    /// They are being told.
+    telling_ends: bool,
     refusals: Coalescer<Refused>,
     /// Refusals that may still get entries of their own, in billionths.
     tokens: u64,
@@ -97,6 +105,9 @@ impl Told {
     pub(crate) fn new(now: Now) -> Self {
         Self {
             events: VecDeque::new(),
+            ends: VecDeque::new(),
+            ends_due: None,
+            telling_ends: false,
             refusals: Coalescer::new(WINDOW, MAX_REFUSAL_KINDS),
             tokens: u64::from(REFUSALS_BURST) * TOKEN,
             refilled: now,
@@ -105,7 +116,7 @@ impl Told {
 
     /// Whether the node keeps up, so that something new may begin.
     pub(crate) fn has_room(&self) -> bool {
-        self.events.len() < MAX_EVENTS
+        self.events.len() + self.ends.len() < MAX_EVENTS
     }
 
     /// Events that wait, refusals that are counted.
@@ -115,6 +126,32 @@ impl Told {
 
     pub(crate) fn push(&mut self, ticket: Option<u64>, event: GateEvent) {
         self.events.push_back((ticket, event));
+    }
+
+    /// Tells the end of a flow, in company: a message, a commit and their wake-ups
+    /// are for many of them, and never before what somebody waits for.
+    pub(crate) fn ended(&mut self, now: Now, ended: FlowEnded) {
+        self.ends_due.get_or_insert(now + END_WAITS);
+        self.ends.push_back(ended);
+    }
+
+    /// When [`Self::poll_due`] has something; `None` if there is nothing at all.
+    pub(crate) fn due(&self) -> Option<Now> {
+        let at_once = !self.events.is_empty() || self.telling_ends || self.ends.len() >= MANY_ENDS;
+        if at_once {
+            Some(Now::ZERO)
+        } else {
+            self.ends_due
+        }
+    }
+
+    /// The next event that is to be told by now.
+    pub(crate) fn poll_due(&mut self, now: Now) -> Option<(Option<u64>, GateEvent)> {
+        if self.events.is_empty() && self.due().is_none_or(|due| due > now) {
+            return None;
+        }
+        self.telling_ends |= self.events.is_empty();
+        self.poll()
     }
 
     /// Tells a refusal, or counts it.
@@ -154,8 +191,16 @@ impl Told {
         self.collect(now);
     }
 
+    /// The next event, due or not.
     pub(crate) fn poll(&mut self) -> Option<(Option<u64>, GateEvent)> {
-        self.events.pop_front()
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        let ended = self.ends.pop_front();
+        if self.ends.is_empty() {
+            (self.ends_due, self.telling_ends) = (None, false);
+        }
+        Some((None, GateEvent::FlowEnded(ended?)))
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Now> {
@@ -223,6 +268,43 @@ mod tests {
         assert_eq!(due, Duration::from_millis(10_001));
         queue.collect(due);
         assert_eq!(told(&mut queue), [(Some(22), 99, Refusal::OutsideReach)]);
+    }
+
+    #[test]
+    fn ends_are_told_together_after_a_while_and_hold_up_nothing() {
+        let ms = Duration::from_millis;
+        let mut queue = Told::new(Now::ZERO);
+        let ended = |flow| FlowEnded {
+            flow: bailey_model::FlowId(flow),
+            bytes_out: 0,
+            bytes_in: 0,
+            duration_us: 0,
+            end: bailey_model::EndReason::Closed,
+            outer_src: None,
+        };
+        assert_eq!((queue.due(), queue.poll_due(ms(9))), (None, None));
+        queue.ended(ms(1), ended(1));
+        queue.ended(ms(2), ended(2));
+        assert_eq!(queue.due(), Some(ms(1) + END_WAITS));
+        queue.refused(ms(3), to(22, 1));
+        assert_eq!(queue.due(), Some(Now::ZERO));
+        let refused = queue.poll_due(ms(3)).unwrap().1;
+        assert!(matches!(refused, GateEvent::FlowRefused(_)), "{refused:?}");
+        assert_eq!(queue.poll_due(ms(3)), None);
+        let due = queue.due().unwrap();
+        assert_eq!(due, ms(1) + END_WAITS);
+        for flow in [1, 2] {
+            let told = queue.poll_due(due);
+            assert_eq!(told, Some((None, GateEvent::FlowEnded(ended(flow)))));
+        }
+        assert_eq!((queue.due(), queue.poll_due(due)), (None, None));
+        let many = u64::try_from(MANY_ENDS).unwrap();
+        (0..many).for_each(|flow| queue.ended(ms(9), ended(flow)));
+        let told = std::iter::from_fn(|| queue.poll_due(ms(9))).count();
+        assert_eq!(told, MANY_ENDS);
+        // Whoever does not ask for what is due has everything.
+        queue.ended(ms(9), ended(1));
+        assert!(queue.poll().is_some() && queue.due().is_none());
     }
 
     #[test]

@@ -383,7 +383,19 @@ impl Gate {
         self.common.actions.pop_front()
     }
 
-    /// The next event for the node; with a ticket where something waits.
+    /// When [`Self::poll_due_event`] has something; `None` if there is nothing.
+    #[must_use]
+    pub fn events_due(&self) -> Option<Now> {
+        self.common.told.due()
+    }
+
+    /// The next event for the node, with a ticket where something waits: at once
+    /// what somebody may wait for, ends of flows after a while and together.
+    pub fn poll_due_event(&mut self, now: Now) -> Option<(Option<u64>, GateEvent)> {
+        self.common.told.poll_due(now)
+    }
+
+    /// The next event, due or not: no other must come before what is said next.
     pub fn poll_event(&mut self) -> Option<(Option<u64>, GateEvent)> {
         self.common.told.poll()
     }

@@ -28,6 +28,7 @@ mod names;
 mod packet;
 mod peek;
 mod policy;
+mod seal;
 mod tcp;
 mod tcp_live;
 mod udp;

@@ -276,17 +276,6 @@ pub(crate) fn write_tcp(
     true
 }
 
-/// Writes the checksum into a TCP packet that is whole but for it.
-pub(crate) fn seal_tcp(packet: &mut [u8]) {
-    let Some(ip) = parse(packet).filter(|ip| ip.proto == TCP) else {
-        return;
-    };
-    let (src, dst, at) = (ip.src, ip.dst, packet.len() - ip.payload.len());
-    put_u16(packet, at + 16, 0);
-    let sum = transport_checksum(src, dst, TCP, packet.get(at..).unwrap_or_default());
-    put_u16(packet, at + 16, sum);
-}
-
 /// Writes the reset that answers a segment which belongs to nothing
 /// (RFC 9293 §3.10.7.1); false for a reset, which is never answered.
 pub(crate) fn write_reset(
@@ -390,12 +379,12 @@ pub(crate) fn put_u16(out: &mut [u8], at: usize, value: u16) {
 }
 
 /// The checksum over pseudo header and payload (RFC 9293 §3.1, 8200 §8.1).
-fn transport_checksum(src: IpAddr, dst: IpAddr, proto: u8, body: &[u8]) -> u16 {
+pub(crate) fn transport_checksum(src: IpAddr, dst: IpAddr, proto: u8, body: &[u8]) -> u16 {
     let len = u64::try_from(body.len()).unwrap_or(u64::MAX);
     fold(add(pseudo(src, dst) + u64::from(proto) + len, body))
 }
 
-fn pseudo(src: IpAddr, dst: IpAddr) -> u64 {
+pub(crate) fn pseudo(src: IpAddr, dst: IpAddr) -> u64 {
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => add(add(0, &src.octets()), &dst.octets()),
         (IpAddr::V6(src), IpAddr::V6(dst)) => add(add(0, &src.octets()), &dst.octets()),
@@ -433,7 +422,7 @@ fn add_carry(sum: u64, word: u64) -> u64 {
     sum + u64::from(carry)
 }
 
-fn fold(sum: u64) -> u16 {
+pub(crate) fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);

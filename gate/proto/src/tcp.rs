@@ -341,7 +341,7 @@ impl Tcp {
         let Stage::Parked(parked) = &flow.stage else {
             return;
         };
-        let mut engine = self.engines.for_flow(now, common.random());
+        let mut engine = self.engines.for_flow(now, common.random(), out.finishes());
         let at = IpListenEndpoint {
             addr: Some(flow.ends.dst.ip().into()),
             port: flow.ends.dst.port(),

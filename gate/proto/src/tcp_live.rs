@@ -5,10 +5,11 @@
 //! the gate's own table finds the one that a packet is for.
 
 use std::net::SocketAddr;
+use std::num::{NonZeroU16, NonZeroUsize};
 
 use bailey_model::EndReason;
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
-use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, PacketMeta, RxToken, TxToken};
 use smoltcp::socket::tcp::{self, RecvError, State};
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpListenEndpoint};
@@ -17,15 +18,14 @@ use bailey_model::link::MTU;
 
 use crate::Now;
 use crate::flow::{HostStream, Outlet, StreamIo};
-use crate::packet::{MAX_PACKET, Segment, flag, seal_tcp};
+use crate::packet::MAX_PACKET;
 use crate::peek::StreamPeek;
+use crate::seal;
 
 mod begins;
 mod engines;
-mod odd;
 
 pub(crate) use engines::{Engines, Size};
-pub(crate) use odd::Said;
 
 /// Bytes moved each way by one flow before others have their turn.
 const BUDGET: usize = 1 << 20;
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    fn new(size: Size, now: Now, seed: u64) -> Self {
+    fn new(size: Size, now: Now, seed: u64, finishes: bool) -> Self {
         let (rx, tx) = size.bytes();
         let mut socket = tcp::Socket::new(
             tcp::SocketBuffer::new(vec![0; rx]),
@@ -61,7 +61,7 @@ impl Engine {
         let handle = sockets.add(socket);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
-        let mut nowhere = Nowhere;
+        let mut nowhere = Nowhere(finishes);
         let mut iface = Interface::new(
             config,
             &mut Wire::new(None, &mut nowhere, &mut []),
@@ -393,7 +393,10 @@ impl Live {
                 other => (0, other),
             });
             match io {
-                Ok(StreamIo::Moved(count)) => moved += count,
+                Ok(StreamIo::Moved(count)) => {
+                    moved += count;
+                    self.readable = !host.is_drained();
+                }
                 Ok(StreamIo::Blocked) => self.readable = false,
                 Ok(StreamIo::Ended) => {
                     self.host_ended = true;
@@ -412,11 +415,15 @@ pub(crate) fn instant(now: Now) -> Instant {
     Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// An outlet for an engine that sends nothing.
-struct Nowhere;
+/// An outlet for an engine that sends nothing, and whether the one that it will
+/// have finishes packets.
+struct Nowhere(bool);
 
 impl Outlet for Nowhere {
     fn packet(&mut self, _: &[u8]) {}
+    fn finishes(&self) -> bool {
+        self.0
+    }
     fn datagram(
         &mut self,
         _: crate::flow::UdpPort,
@@ -442,10 +449,23 @@ impl<'a> Wire<'a> {
             scratch,
         }
     }
+
+    fn tx(&mut self) -> Tx<'_> {
+        Tx {
+            outlet: self.outlet,
+            scratch: self.scratch,
+            cut: None,
+        }
+    }
 }
 
 struct Rx<'a>(&'a [u8]);
-struct Tx<'a>(&'a mut dyn Outlet, &'a mut [u8]);
+
+struct Tx<'a> {
+    outlet: &'a mut dyn Outlet,
+    scratch: &'a mut [u8],
+    cut: Option<u16>,
+}
 
 impl RxToken for Rx<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
@@ -454,13 +474,27 @@ impl RxToken for Rx<'_> {
 }
 
 impl TxToken for Tx<'_> {
+    fn set_meta(&mut self, meta: PacketMeta) {
+        self.cut = meta.segmentation_offload_size.map(NonZeroU16::get);
+    }
+
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let Self(outlet, scratch) = self;
+        let Self {
+            outlet,
+            scratch,
+            cut,
+        } = self;
         match scratch.get_mut(..len) {
             Some(space) => {
                 let result = f(space);
-                seal_tcp(space);
-                outlet.packet(space);
+                let open = outlet.finishes().then(|| seal::leave_open(space, cut));
+                match open.flatten() {
+                    Some(how) => outlet.unfinished(space, how),
+                    None => {
+                        seal::close(space);
+                        outlet.packet(space);
+                    }
+                }
                 result
             }
             // Never longer than the scratch, which holds the largest packet.
@@ -481,11 +515,11 @@ impl Device for Wire<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Rx<'_>, Tx<'_>)> {
         let packet = self.packet.take()?;
-        Some((Rx(packet), Tx(self.outlet, self.scratch)))
+        Some((Rx(packet), self.tx()))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Tx<'_>> {
-        Some(Tx(self.outlet, self.scratch))
+        Some(self.tx())
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -494,9 +528,14 @@ impl Device for Wire<'_> {
         capabilities.max_transmission_unit = usize::from(MTU);
         // What comes out of a TUN never crossed a wire: a sum that the box's
         // own kernel has just made can only spoil the box's own flow. What goes
-        // into it is sealed by the token, faster than smoltcp does.
+        // into it is sealed by the token, faster than smoltcp does, or not at all.
         capabilities.checksum.tcp = Checksum::None;
         capabilities.checksum.ipv4 = Checksum::Tx;
+        if self.outlet.finishes() {
+            let longest = NonZeroUsize::new(usize::from(MTU));
+            capabilities.segmentation.tcpv4 = longest;
+            capabilities.segmentation.tcpv6 = longest;
+        }
         capabilities
     }
 }

@@ -22,7 +22,7 @@ mod dns;
 mod icmp;
 mod inbound;
 mod inner;
-mod model;
+mod long;
 mod named;
 mod raw;
 mod reach;
@@ -48,11 +48,23 @@ struct Sink {
     fault: Option<SendFault>,
     pings: icmp::Pings,
     answers: VecDeque<(u64, SocketAddr, Vec<u8>)>,
+    /// Whether packets may come unfinished, and what was left in each that did.
+    finishes: bool,
+    unfinished: Vec<crate::Unfinished>,
 }
 
 impl Outlet for Sink {
     fn packet(&mut self, packet: &[u8]) {
         self.packets.push_back(packet.to_vec());
+    }
+
+    fn finishes(&self) -> bool {
+        self.finishes
+    }
+
+    fn unfinished(&mut self, packet: &[u8], how: crate::Unfinished) {
+        self.packet(packet);
+        self.unfinished.push(how);
     }
 
     fn datagram(&mut self, port: UdpPort, to: SocketAddr, data: &[u8]) -> Result<(), SendFault> {

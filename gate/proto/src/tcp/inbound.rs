@@ -129,7 +129,7 @@ impl Tcp {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
-        let mut engine = self.engines.for_flow(now, common.random());
+        let mut engine = self.engines.for_flow(now, common.random(), out.finishes());
         let knock = Knock {
             from: flow.ends.dst,
             to: flow.ends.src,

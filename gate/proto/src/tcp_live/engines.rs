@@ -1,27 +1,37 @@
-//! Engines for flows: how large, and those that wait for the next flow.
+//! How large the buffers of flows are, and the engines that wait for a flow.
 
 use super::Engine;
 use crate::Now;
+#[cfg(test)]
+use crate::flow::MAX_TCP_BUFFERS;
+use crate::flow::MAX_TCP_FLOWS;
 
 /// How large a flow's two buffers are. The first flows of a box get what one
-/// stream at full speed needs; a box with thousands cannot take gigabytes.
+/// stream at full speed needs; those of a box with thousands are held to
+/// [`MAX_TCP_BUFFERS`](crate::flow::MAX_TCP_BUFFERS) in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
     Large,
     Middle,
     Small,
+    /// From the box no less than the longest hello, which is read in one piece.
+    Least,
     /// A connection to the gate's DNS: questions in, one answer of 64 KiB out.
     Dns,
 }
 
 impl Size {
-    const COUNT: usize = 4;
+    const COUNT: usize = 5;
+    /// Those of flows, the largest first.
+    const OF_FLOWS: [Self; 4] = [Self::Large, Self::Middle, Self::Small, Self::Least];
 
+    /// From the box, and to it.
     pub(super) fn bytes(self) -> (usize, usize) {
         match self {
             Self::Large => (1 << 20, 1 << 20),
             Self::Middle => (256 << 10, 256 << 10),
             Self::Small => (64 << 10, 64 << 10),
+            Self::Least => (16 << 10, 8 << 10),
             Self::Dns => (8 << 10, 80 << 10),
         }
     }
@@ -29,18 +39,20 @@ impl Size {
     /// How many flows may have it at once, before the next size is taken.
     fn most(self) -> usize {
         match self {
-            Self::Large => 64,
-            Self::Middle => 512,
-            Self::Small | Self::Dns => usize::MAX,
+            Self::Large => 12,
+            Self::Middle => 48,
+            Self::Small => 160,
+            Self::Least | Self::Dns => MAX_TCP_FLOWS,
         }
     }
 
-    /// How many idle ones are kept for the next flows: their pages stay.
+    /// How many idle ones are kept for the next flows: their pages stay, and
+    /// flows that come and go by the dozen map no memory.
     fn spare(self) -> usize {
         match self {
-            Self::Large => 8,
-            Self::Middle => 16,
-            Self::Small => 64,
+            Self::Large => 12,
+            Self::Middle => 24,
+            Self::Small | Self::Least => 64,
             Self::Dns => 4,
         }
     }
@@ -50,7 +62,8 @@ impl Size {
             Self::Large => 0,
             Self::Middle => 1,
             Self::Small => 2,
-            Self::Dns => 3,
+            Self::Least => 3,
+            Self::Dns => 4,
         }
     }
 }
@@ -70,31 +83,24 @@ impl Engines {
         }
     }
 
-    /// An engine for a flow, of the largest size that is left.
-    pub(crate) fn for_flow(&mut self, now: Now, seed: u64) -> Engine {
+    /// An engine for a flow, of the largest size that is left, and for an outlet
+    /// that is one which [`finishes`](crate::flow::Outlet::finishes), or not.
+    pub(crate) fn for_flow(&mut self, now: Now, seed: u64, finishes: bool) -> Engine {
         let left = |size: &Size| {
             self.used
                 .get(size.index())
                 .is_some_and(|used| *used < size.most())
         };
-        let size = [Size::Large, Size::Middle]
-            .into_iter()
-            .find(left)
-            .unwrap_or(Size::Small);
-        self.take(size, now, seed)
+        let size = Size::OF_FLOWS.into_iter().find(left);
+        self.take(size.unwrap_or(Size::Least), now, seed, finishes)
     }
 
-    pub(crate) fn take(&mut self, size: Size, now: Now, seed: u64) -> Engine {
+    pub(crate) fn take(&mut self, size: Size, now: Now, seed: u64, finishes: bool) -> Engine {
         if let Some(used) = self.used.get_mut(size.index()) {
             *used += 1;
         }
         let idle = self.idle.get_mut(size.index()).and_then(Vec::pop);
-        idle.unwrap_or_else(|| Engine::new(size, now, seed))
-    }
-
-    /// How many flows have one.
-    pub(crate) fn used(&self) -> usize {
-        self.used.iter().sum()
+        idle.unwrap_or_else(|| Engine::new(size, now, seed, finishes))
     }
 
     pub(crate) fn give_back(&mut self, engine: Engine) {
@@ -107,5 +113,39 @@ impl Engines {
         {
             idle.push(engine);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::MAX_TCP_BUFFERS;
+
+    #[test]
+    fn the_buffers_of_all_flows_together_keep_their_bound() {
+        let mut engines = Engines::new();
+        let all: Vec<Engine> = (0..MAX_TCP_FLOWS)
+            .map(|seed| engines.for_flow(Now::ZERO, seed.try_into().unwrap(), false))
+            .collect();
+        let total: usize = all
+            .iter()
+            .map(|engine| {
+                let (from, to) = engine.size.bytes();
+                assert!(from >= crate::peek::MAX_HELLO);
+                from + to
+            })
+            .sum();
+        assert!(total <= MAX_TCP_BUFFERS, "{total}");
+        assert!(total > MAX_TCP_BUFFERS / 10 * 9, "{total}");
+        // The first have what one stream at full speed needs, and those that come
+        // after they are gone have it again.
+        assert_eq!(all[0].size, Size::Large);
+        assert_eq!(all[MAX_TCP_FLOWS - 1].size, Size::Least);
+        for engine in all {
+            engines.give_back(engine);
+        }
+        assert_eq!(engines.for_flow(Now::ZERO, 1, false).size, Size::Large);
+        let kept: usize = engines.idle.iter().map(Vec::len).sum();
+        assert!(kept < 200, "{kept} idle ones are kept");
     }
 }
