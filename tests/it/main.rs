@@ -31,7 +31,7 @@ mod publish;
 mod reach;
 mod records;
 mod reports;
-mod stun;
+mod scale;
 mod sync;
 mod tidy;
 mod told;

@@ -94,10 +94,14 @@ fn socket(to: &str) -> io::Result<UdpSocket> {
         false => "[::]:0",
     };
     let socket = UdpSocket::bind(any)?;
-    // As much as the kernel gives: what is measured is the way, not the reader.
-    let _less = nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBuf, &BUFFER);
+    widen(&socket);
     socket.connect(to)?;
     Ok(socket)
+}
+
+/// As much room as the kernel gives: what is measured is the way, not the reader.
+pub(crate) fn widen(socket: &UdpSocket) {
+    let _less = nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::RcvBuf, &BUFFER);
 }
 
 /// A number that no other run of this table has.

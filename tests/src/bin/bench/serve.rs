@@ -22,6 +22,7 @@ pub(crate) fn serve(at: &str) -> io::Result<String> {
     let bind = || TcpListener::bind((at, 0));
     let (discard, source, tick, echo, hold) = (bind()?, bind()?, bind()?, bind()?, bind()?);
     let udp = UdpSocket::bind((at, 0))?;
+    datagrams::widen(&udp);
     println!(
         "{}",
         serde_json::json!({
@@ -49,7 +50,7 @@ pub(crate) fn serve(at: &str) -> io::Result<String> {
         // Each is kept as long as this process.
         hold.incoming().flatten().collect::<Vec<_>>()
     });
-    thread::spawn(move || datagrams(&udp));
+    thread::spawn(move || count_and_echo(&udp));
     io::copy(&mut io::stdin(), &mut io::sink())?;
     Ok(String::new())
 }
@@ -98,7 +99,7 @@ fn one_byte(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(&byte)
 }
 
-fn datagrams(socket: &UdpSocket) {
+fn count_and_echo(socket: &UdpSocket) {
     let mut buffer = vec![0; usize::from(u16::MAX)];
     // How many came, or went, of each run.
     let mut counts: HashMap<u32, u64> = HashMap::new();
