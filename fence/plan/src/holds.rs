@@ -32,14 +32,16 @@ pub struct Covers<'a> {
 /// The grants that may only be read, in the order of their operations.
 #[must_use]
 pub fn read_only_grants(ops: &[SetupOp]) -> Vec<ReadOnlyGrant<'_>> {
-    let of = |op| match op {
-        &SetupOp::GrantFolderReadOnly { index, ref at } => Some((index, at, EntryKind::Dir)),
-        &SetupOp::GrantFileReadOnly { index, ref at } => Some((index, at, EntryKind::File)),
-        _ => None,
-    };
     ops.iter()
-        .filter_map(of)
-        .map(|(index, at, kind)| ReadOnlyGrant { index, at, kind })
+        .filter_map(|op| {
+            let (index, at, kind) = match op {
+                SetupOp::GrantFolderReadOnly { index, at } => (index, at, EntryKind::Dir),
+                SetupOp::GrantFileReadOnly { index, at } => (index, at, EntryKind::File),
+                _ => return None,
+            };
+            let index = *index;
+            Some(ReadOnlyGrant { index, at, kind })
+        })
         .collect()
 }
 

@@ -68,7 +68,7 @@ fn here(init: &Init) -> Result<BoxSpec, SetupError> {
         }
     }
     let pin = |op| match op {
-        &SetupOp::Pin { ref at, .. } => Some(at),
+        SetupOp::Pin { at, .. } => Some(at),
         _ => None,
     };
     let pins = init.job.ops.iter().filter_map(pin);
