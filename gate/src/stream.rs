@@ -125,11 +125,22 @@ impl HostStream for Stream {
     }
 }
 
+/// Seconds of silence after which a far end is asked whether it is there.
+const KEEP_IDLE: u32 = 300;
+/// Seconds between two askings.
+const KEEP_INTERVAL: u32 = 30;
+/// Askings without an answer after which it is not.
+const KEEP_COUNT: u32 = 4;
+
 /// What holds for every TCP socket outside.
 fn shape(fd: &OwnedFd) -> Result<(), Errno> {
     setsockopt(fd, sockopt::TcpNoDelay, &true)?;
-    // A far end that vanished is noticed some day, not never.
+    // A far end that vanished is noticed in minutes: the box's own probes end at
+    // the gate.
     setsockopt(fd, sockopt::KeepAlive, &true)?;
+    setsockopt(fd, sockopt::TcpKeepIdle, &KEEP_IDLE)?;
+    setsockopt(fd, sockopt::TcpKeepInterval, &KEEP_INTERVAL)?;
+    setsockopt(fd, sockopt::TcpKeepCount, &KEEP_COUNT)?;
     // smoltcp does the same on the box's side: urgent bytes stay in place.
     setsockopt(fd, sockopt::OobInline, &true)
 }

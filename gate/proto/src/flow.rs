@@ -60,6 +60,9 @@ pub const TOMBSTONE: Duration = Duration::from_secs(2);
 /// How long a dial may take. The box's kernel sends its SYN again for a minute
 /// or two; a far end that answers at all does so within the first repeats.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a dial is waited for when the box has more of them under way than it
+/// may; the oldest then makes room.
+pub const PATIENT_DIAL: Duration = Duration::from_secs(1);
 /// How long the box may take to answer one who came in. Its kernel drops a SYN
 /// while the program's queue is full, and the gate repeats it.
 pub const KNOCK_TIMEOUT: Duration = Duration::from_secs(20);

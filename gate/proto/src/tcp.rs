@@ -17,6 +17,7 @@ use crate::packet::{Ip, Segment, Unreachable, flag, segment};
 use crate::tcp_live::{Engines, Live, Out, Said, Turn};
 
 mod census;
+mod dials;
 mod inbound;
 mod parked;
 mod revoke;
@@ -61,6 +62,7 @@ pub(crate) fn is_answer_of_loopback(ip: &Ip<'_>) -> bool {
 
 #[derive(Debug)]
 pub(crate) struct Tcp {
+    dials: dials::Dials,
     by_ends: HashMap<Ends, FlowId>,
     flows: HashMap<FlowId, Flow>,
     pending: usize,
@@ -84,6 +86,7 @@ impl Tcp {
             touched: VecDeque::new(),
             is_touched: HashSet::new(),
             tombstones: Tombstones::default(),
+            dials: dials::Dials::default(),
             inbound: inbound::Inbound::default(),
             scratch: crate::tcp_live::scratch(),
         }
@@ -169,7 +172,7 @@ impl Tcp {
     ) {
         if seg.opens() {
             self.tombstones.remove(ends);
-            if let Err(refusal) = self.opens(common, now, ip, ends, seg) {
+            if let Err(refusal) = self.opens(common, now, ip, ends, seg, out) {
                 common.reset(ends, seg, out);
                 if let Some((decision, why)) = refusal {
                     common.refuse(now, Proto::Tcp, ends, decision, why);
@@ -191,6 +194,7 @@ impl Tcp {
         ip: &Ip<'_>,
         ends: Ends,
         seg: Segment,
+        out: &mut dyn Outlet,
     ) -> Result<(), Option<(crate::policy::Decision, Refusal)>> {
         let decision = common.decide(now, Transport::Tcp, ends.dst);
         let granted = match &decision.verdict {
@@ -201,6 +205,9 @@ impl Tcp {
             }
             Verdict::Allow(granted) => granted.clone(),
         };
+        if self.pending >= MAX_PENDING_TCP {
+            self.let_go_of_oldest_dial(common, now, out);
+        }
         let full = self.flows.len() >= MAX_TCP_FLOWS || self.pending >= MAX_PENDING_TCP;
         let why = common.closed().or(full.then_some(Refusal::Limit));
         // What begins and ends in one segment is no dial of any kernel.
@@ -266,6 +273,7 @@ impl Tcp {
         parked.until = now + DIAL_TIMEOUT;
         let due = parked.due();
         self.timers.set(id, &mut flow.alarm, Some(due));
+        self.dials.push(now, id);
         common.actions.push_back(Action::Dial {
             flow: id,
             dst: crate::host_end::outer(flow.ends.dst),
@@ -371,7 +379,8 @@ impl Tcp {
     ) {
         let (end, icmp) = match fault {
             DialFault::Refused => (EndReason::DialRefused, None),
-            DialFault::TimedOut => (EndReason::DialTimeout, None),
+            // Nobody refused it: silence is told as a host that is not reached.
+            DialFault::TimedOut => (EndReason::DialTimeout, Some(Unreachable::Host)),
             DialFault::NetworkUnreachable => {
                 (EndReason::DialUnreachable, Some(Unreachable::Network))
             }
@@ -527,11 +536,12 @@ impl Tcp {
                     self.over(common, now, id, EndReason::ResetByBox, true);
                 }
                 Stage::Parked(parked) => {
-                    if !parked.dialling {
+                    let icmp = parked.dialling.then_some(Unreachable::Host);
+                    if icmp.is_none() {
                         let why = Refusal::StoreUnavailable;
                         common.refuse_now(now, Transport::Tcp, flow.ends, why);
                     }
-                    self.answer(common, now, id, EndReason::DialTimeout, None, out);
+                    self.answer(common, now, id, EndReason::DialTimeout, icmp, out);
                 }
             }
         }

@@ -27,6 +27,9 @@ mod engines;
 
 pub(crate) use engines::{Engines, Size};
 
+/// How often the box is asked whether it still knows a flow whose own half it has
+/// ended. A kernel keeps one that no program holds for a minute.
+const HALF_CLOSED_PROBE: Now = Now::from_secs(60);
 /// Bytes moved each way by one flow before others have their turn.
 const BUDGET: usize = 1 << 20;
 
@@ -85,6 +88,7 @@ impl Engine {
         wire: &mut Out<'_>,
     ) -> bool {
         self.socket().abort();
+        self.socket().set_keep_alive(None);
         if self.socket().listen(listen).is_err() {
             return false;
         }
@@ -96,6 +100,7 @@ impl Engine {
     pub(crate) fn dial(&mut self, now: Now, knock: Knock, wire: &mut Out<'_>) -> bool {
         let (from, to) = (knock.from, knock.to);
         self.socket().abort();
+        self.socket().set_keep_alive(None);
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
         if socket.connect(self.iface.context(), to, from).is_err() {
             return false;
@@ -168,8 +173,15 @@ pub(crate) struct Live {
     writable: bool,
     /// The host's direction ended; FIN goes to the box behind the last byte.
     host_ended: bool,
+    /// The host's side broke off; the box is told behind the last byte.
+    host_broken: bool,
+    /// The box reset the flow; the host is told behind what it takes of the rest.
+    box_broken: bool,
     /// The box's direction ended, and the host was told.
     box_ended: bool,
+    /// When the box is asked whether it still knows of its half, and whether it is.
+    ask_at: Option<Now>,
+    probed: bool,
     established: bool,
     /// When the box must have answered the SYN|ACK.
     handshake_until: Now,
@@ -207,7 +219,11 @@ impl Live {
             readable: true,
             writable: true,
             host_ended: false,
+            host_broken: false,
+            box_broken: false,
             box_ended: false,
+            ask_at: None,
+            probed: false,
             established: false,
             draining: false,
             peek: knock.is_none().then(StreamPeek::new),
@@ -248,6 +264,10 @@ impl Live {
         if self.lacks_only_the_end(segment) {
             return None;
         }
+        if self.host_broken || self.box_broken {
+            self.engine.ingress(now, packet, wire);
+            return None;
+        }
         let rst = segment.has(flag::RST);
         self.said.note(segment, packet);
         self.engine.ingress(now, packet, wire);
@@ -260,10 +280,12 @@ impl Live {
             }),
             State::Closed if rst => {
                 let unanswered = self.knock.is_some() && !self.established;
-                let end = match unanswered {
-                    true => EndReason::DialRefused,
-                    false => EndReason::ResetByBox,
-                };
+                if !unanswered {
+                    // What it said before that, and was told has come, goes on first.
+                    self.box_broken = true;
+                    return None;
+                }
+                let end = EndReason::DialRefused;
                 Some(Turn::Over { end, reset: true })
             }
             State::SynSent => {
@@ -304,17 +326,26 @@ impl Live {
 
     /// Moves bytes both ways, then sends what the box is owed.
     pub(crate) fn turn(&mut self, now: Now, host: &mut dyn HostStream, wire: &mut Out<'_>) -> Turn {
-        let broken = !self.box_to_host(host) || !self.host_to_box(host);
-        if broken {
-            self.engine.reset(now, wire);
+        if self.box_broken {
+            self.box_to_host(host);
             return Turn::Over {
-                end: EndReason::ResetByPeer,
+                end: EndReason::ResetByBox,
                 reset: true,
             };
+        }
+        if !self.host_broken && !self.box_to_host(host) {
+            self.host_broken = true;
+            // What the far end said before it broke off is there all the same.
+            self.readable = true;
+        }
+        self.host_broken |= !self.host_to_box(host);
+        if self.host_broken {
+            return self.break_off(now, wire);
         }
         if self.host_ended {
             self.end_to_box();
         }
+        let probe = self.half_closed(now);
         // smoltcp clears a socket whose TIME-WAIT is over, with what the host
         // has not taken yet: a flow that only drains is not polled.
         let due = if self.draining {
@@ -340,9 +371,41 @@ impl Live {
                 }
             }
             (false, _) => Turn::Going {
-                due,
+                due: due.into_iter().chain(probe).min(),
                 again: self.more(),
             },
+        }
+    }
+
+    /// A box's kernel that has let go of its half of a flow, which no program holds
+    /// any more, says so when it is asked. When that is to be asked first; from then
+    /// on smoltcp goes on asking.
+    fn half_closed(&mut self, now: Now) -> Option<Now> {
+        if !self.box_ended || self.host_ended || self.probed {
+            return None;
+        }
+        let first = *self.ask_at.get_or_insert(now + HALF_CLOSED_PROBE);
+        if now < first {
+            return Some(first);
+        }
+        self.probed = true;
+        let every = u64::try_from(HALF_CLOSED_PROBE.as_micros()).unwrap_or(u64::MAX);
+        let every = smoltcp::time::Duration::from_micros(every);
+        self.engine.socket().set_keep_alive(Some(every));
+        None
+    }
+
+    /// Sends what the far end had said, and then that it broke off.
+    fn break_off(&mut self, now: Now, wire: &mut Out<'_>) -> Turn {
+        let due = self.engine.egress(now, wire);
+        let open = !matches!(self.engine.state(), State::TimeWait | State::Closed);
+        if self.established && open && self.engine.socket().send_queue() > 0 {
+            return Turn::Going { due, again: false };
+        }
+        self.engine.reset(now, wire);
+        Turn::Over {
+            end: EndReason::ResetByPeer,
+            reset: true,
         }
     }
 
@@ -365,7 +428,10 @@ impl Live {
             match io {
                 Ok(StreamIo::Moved(count)) => moved += count,
                 Ok(StreamIo::Blocked) => self.writable = false,
-                Ok(StreamIo::Ended | StreamIo::Broken) => return false,
+                Ok(StreamIo::Ended | StreamIo::Broken) => {
+                    self.bytes_out += u64::try_from(moved).unwrap_or(0);
+                    return false;
+                }
                 Err(_) => break,
             }
         }
@@ -382,11 +448,18 @@ impl Live {
 
     /// False if the host's side is broken.
     fn host_to_box(&mut self, host: &mut dyn HostStream) -> bool {
-        if !self.established || self.host_ended {
+        if self.host_ended {
+            // Its end was read; that it broke off after that shows when it is
+            // written to.
+            let asked = std::mem::take(&mut self.readable);
+            let open = asked && !self.box_ended;
+            return !(open && matches!(host.write(&[]), StreamIo::Broken));
+        }
+        if !self.established {
             return true;
         }
         let socket = self.engine.socket();
-        let mut moved = 0;
+        let (mut moved, mut broken) = (0, false);
         while self.readable && moved < BUDGET && socket.can_send() {
             let io = socket.send(|space| match host.read(space) {
                 StreamIo::Moved(count) => (count.min(space.len()), StreamIo::Moved(count)),
@@ -402,12 +475,15 @@ impl Live {
                     self.host_ended = true;
                     break;
                 }
-                Ok(StreamIo::Broken) => return false,
+                Ok(StreamIo::Broken) => {
+                    broken = true;
+                    break;
+                }
                 Err(_) => break,
             }
         }
         self.bytes_in += u64::try_from(moved).unwrap_or(0);
-        true
+        !broken
     }
 }
 

@@ -167,6 +167,7 @@ fn resets_cross_both_ways() {
     let mut far = Far::default();
     let (flow, syn, _) = rig.inside(&mut far);
     rig.answer(own(8080), &syn, 501, 0, RST, b"");
+    rig.turns(&mut far);
     rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
     let (flow, _, _) = rig.inside(&mut far);

@@ -269,6 +269,7 @@ fn a_server_that_speaks_first_is_heard_at_once_and_the_flow_is_unproven() {
     assert_eq!(named(&mut rig), None);
     // It ends without a word of the box.
     rig.send(40000, SHOP, 101, next + 11, RST, b"");
+    rig.turns(&mut far);
     match rig.events().as_slice() {
         [
             (None, GateEvent::FlowNamed(FlowNamed { sni, .. })),

@@ -602,6 +602,7 @@ scripts! {
     small_windows_and_segments
     the_largest_window_scale
     urgent_data_is_inlined
+    what_was_said_before_a_reset
 }
 
 #[test]

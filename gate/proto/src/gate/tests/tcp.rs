@@ -88,7 +88,7 @@ fn an_entry_that_takes_too_long_refuses() {
 fn a_failed_dial_looks_like_what_it_met() {
     for (fault, icmp, end) in [
         (DialFault::Refused, None, EndReason::DialRefused),
-        (DialFault::TimedOut, None, EndReason::DialTimeout),
+        (DialFault::TimedOut, Some(1), EndReason::DialTimeout),
         (
             DialFault::HostUnreachable,
             Some(1),
@@ -124,7 +124,8 @@ fn a_dial_without_an_answer_ends_by_itself() {
     }
     assert_eq!(rig.gate.flows(), 1);
     rig.pass(DIAL_TIMEOUT);
-    assert_eq!(rig.seen().flags, RST | ACK);
+    let told = rig.sink.packets.pop_front().unwrap();
+    assert_eq!(read_icmp(&told), (at(SHOP).ip(), 3, 1));
     assert_eq!(rig.ended().end, EndReason::DialTimeout);
     rig.closed(flow, true);
 }
@@ -335,9 +336,80 @@ fn a_reset_of_the_box_resets_the_host() {
     let mut far = Far::default();
     let (flow, _) = rig.established(&mut far);
     rig.send(40000, SHOP, 101, 0, RST, b"");
+    rig.turns(&mut far);
     rig.closed(flow, true);
     assert_eq!(rig.ended().end, EndReason::ResetByBox);
     assert_eq!(rig.gate.flows(), 0);
+}
+
+#[test]
+fn what_the_box_said_before_its_reset_goes_out_before_it() {
+    let mut rig = Rig::new("internet");
+    let mut far = Far::default();
+    let (flow, next) = rig.established(&mut far);
+    rig.send(40000, SHOP, 101, next, ACK, b"the last words");
+    rig.send(40000, SHOP, 115, next, RST, b"");
+    rig.turns(&mut far);
+    assert_eq!(far.from_box, b"the last words");
+    rig.closed(flow, true);
+    let ended = rig.ended();
+    assert_eq!((ended.end, ended.bytes_out), (EndReason::ResetByBox, 14));
+}
+
+#[test]
+fn a_dial_that_nobody_answers_makes_room_for_a_further_one() {
+    let mut rig = Rig::new("internet");
+    let dials = u16::try_from(MAX_PENDING_TCP).unwrap();
+    let first = rig.dialling(10_000);
+    rig.pass(Duration::from_millis(10));
+    for port in 1..dials {
+        rig.dialling(10_000 + port);
+    }
+    // None of them has waited for long.
+    rig.send(9, SHOP, 7, 0, SYN, b"");
+    assert_eq!(rig.refused().refusal, Refusal::Limit);
+    assert_eq!(rig.seen().flags, RST | ACK);
+    rig.pass(Duration::from_millis(995));
+    rig.sink.packets.clear();
+    rig.send(8, SHOP, 7, 0, SYN, b"");
+    assert_eq!(rig.seen().flags, RST | ACK);
+    assert_eq!(rig.gate.flows(), MAX_PENDING_TCP);
+    let told = rig.events();
+    assert!(
+        matches!(&told[..], [(Some(_), GateEvent::FlowOpened(_)), (None, GateEvent::FlowEnded(ended))]
+            if ended.flow == first && ended.end == EndReason::Evicted),
+        "{told:?}"
+    );
+}
+
+/// A kernel that let go of its half, which no program held, says so when it is
+/// asked (RFC 1122 §4.2.3.6); the far end never says that it is done.
+#[test]
+fn a_half_closed_flow_is_asked_for_until_the_box_has_let_go_of_it() {
+    let mut rig = Rig::new("internet");
+    let mut far = Far::default();
+    let (flow, next) = rig.established(&mut far);
+    rig.send(40000, SHOP, 101, next, FIN | ACK, b"");
+    rig.turns(&mut far);
+    assert!(far.finished);
+    rig.sink.packets.clear();
+    rig.pass(Duration::from_secs(59));
+    rig.turns(&mut far);
+    assert!(rig.sink.packets.is_empty());
+    for _ in 0..3 {
+        rig.pass(Duration::from_secs(60));
+        rig.turns(&mut far);
+        let asked = rig.seen();
+        assert_eq!((asked.seq, asked.data.len()), (next.wrapping_sub(1), 1));
+        rig.sink.packets.clear();
+        // One that still reads.
+        rig.send(40000, SHOP, 102, next, ACK, b"");
+        rig.turns(&mut far);
+    }
+    rig.send(40000, SHOP, 102, next, RST, b"");
+    rig.turns(&mut far);
+    rig.closed(flow, true);
+    assert_eq!(rig.ended().end, EndReason::ResetByBox);
 }
 
 #[test]

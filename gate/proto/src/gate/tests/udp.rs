@@ -255,6 +255,7 @@ fn a_full_table_lets_go_of_what_was_silent_longest() {
         matches!(
             &events[..],
             [
+                (Some(_), _),
                 (
                     None,
                     GateEvent::FlowEnded(FlowEnded {
@@ -262,7 +263,6 @@ fn a_full_table_lets_go_of_what_was_silent_longest() {
                         ..
                     })
                 ),
-                (Some(_), _)
             ]
         ),
         "{events:?}"
@@ -397,7 +397,7 @@ fn the_flow_that_was_silent_longest_makes_room_for_a_further_one() {
     assert!(
         matches!(
             &events[..],
-            [(None, GateEvent::FlowEnded(ended)), (Some(_), _)]
+            [(Some(_), _), (None, GateEvent::FlowEnded(ended))]
                 if ended.flow == FlowId(2) && ended.end == EndReason::Evicted
         ),
         "{events:?}"
