@@ -37,6 +37,8 @@ const CHANNEL_BOUND: usize = 1 << 20;
 /// Of the descriptors that the gate may have, streams take this part at most, in
 /// quarters: names, datagrams and echoes go on where streams have run out.
 const STREAM_QUARTERS: u64 = 3;
+/// How long what a box had sent may take to go on after it ended by itself.
+const FINISH_LIMIT: Duration = Duration::from_secs(5);
 /// How soon after reading the node's addresses they are read again.
 const ADDRS_PAUSE: Duration = Duration::from_millis(100);
 
@@ -78,6 +80,8 @@ struct Shell {
     told_all: bool,
     /// When the node's addresses are to be read again.
     reread: Option<Now>,
+    /// The box has ended by itself; when its network ends at the latest.
+    finish_by: Option<Now>,
     read_at: Now,
     packet: Vec<u8>,
 }
@@ -97,7 +101,7 @@ pub fn run() -> Result<(), GateError> {
     shell.channel.queue(&FromGate::Ready)?;
     let ended = shell.turn_until_closed();
     // Resets, so that no far end waits for a box that is gone.
-    shell.stop();
+    shell.end_flows();
     match ended {
         Err(GateError::Channel(ChannelError::Closed)) => Ok(()),
         other => other,
@@ -167,6 +171,7 @@ impl Shell {
             tun_ready: true,
             told_all: false,
             reread: None,
+            finish_by: None,
             read_at: Now::ZERO,
             packet: vec![0; HEADER + (1 << 16)],
         })
@@ -178,10 +183,15 @@ impl Shell {
                 Some(Duration::ZERO)
             } else {
                 let events = self.told_all.then(|| self.gate.events_due()).flatten();
-                let due = [self.gate.poll_timeout(), self.reread, events]
-                    .into_iter()
-                    .flatten()
-                    .min();
+                let due = [
+                    self.gate.poll_timeout(),
+                    self.reread,
+                    events,
+                    self.finish_by,
+                ]
+                .into_iter()
+                .flatten()
+                .min();
                 due.map(|due| due.saturating_sub(self.started.elapsed()))
             };
             let events = self.wire.poll.wait(limit)?;
@@ -203,6 +213,7 @@ impl Shell {
             }
             self.reread_addrs();
             self.act();
+            self.finish()?;
             self.tell()?;
         }
     }
@@ -256,25 +267,44 @@ impl Shell {
                     let explained = self.gate.explain(self.now, &question);
                     self.channel.queue(&FromGate::Explained(explained))?;
                 }
-                ToGate::Stop => {
-                    let flows_reset = self.stop();
-                    // Whatever is told before it must arrive before it.
-                    while let Some((ticket, event)) = self.gate.poll_event() {
-                        self.channel.queue(&FromGate::Event { ticket, event })?;
-                    }
-                    self.channel.queue(&FromGate::Stopped { flows_reset })?;
+                ToGate::Finish => {
+                    self.wire.published.close();
+                    self.gate.finish();
+                    self.finish_by = Some(self.now + FINISH_LIMIT);
                 }
+                ToGate::Stop => self.stop()?,
                 ToGate::Start(_) => return Err(GateError::NotStarted),
             }
         }
         Ok(())
     }
 
-    fn stop(&mut self) -> u32 {
+    /// Ends the box's network, once all of it went on or that took long enough.
+    fn finish(&mut self) -> Result<(), GateError> {
+        match self.finish_by {
+            Some(by) if !self.tun_ready && (self.now >= by || self.gate.is_finished()) => {
+                self.stop()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end_flows(&mut self) -> u32 {
+        self.finish_by = None;
         self.wire.published.close();
         let flows_reset = self.gate.stop(self.now, &mut self.wire);
         self.act();
         flows_reset
+    }
+
+    fn stop(&mut self) -> Result<(), GateError> {
+        let flows_reset = self.end_flows();
+        // Whatever is told before it must arrive before it.
+        while let Some((ticket, event)) = self.gate.poll_event() {
+            self.channel.queue(&FromGate::Event { ticket, event })?;
+        }
+        self.channel.queue(&FromGate::Stopped { flows_reset })?;
+        Ok(())
     }
 
     fn read_tun(&mut self) -> Result<(), GateError> {

@@ -119,3 +119,42 @@ fn without_the_grant_the_nodes_loopback_is_refused_and_what_grants_it_is_said() 
         assert!(ran.stderr.contains(why), "{ran}");
     }
 }
+
+/// Takes what comes to the end, a little slowly, and says how much that was.
+const SLOW_READER: &str = "import socket,time
+server=socket.create_server(('127.0.0.1',7777)); print('up',flush=True)
+for _ in range(2):
+    stream,_=server.accept(); count=0
+    while True:
+        part=stream.recv(1<<16)
+        if not part: break
+        count+=len(part)
+        time.sleep(0.005)
+    print('got',count,flush=True)";
+
+#[test]
+fn what_a_program_sent_before_it_ended_arrives() {
+    let (world, _daemons) = world(1);
+    let mut server = world.command("n1", "python3");
+    let server = Running::start(server.args(["-c", SLOW_READER]));
+    server.wait_line(LIMIT, |line| line == "up");
+    for count in [100_000, 3_000_000] {
+        let script = format!(
+            "import socket; s=socket.create_connection(('host.bailey',7777)); \
+             s.sendall(b'x'*{count}); s.close()"
+        );
+        let name = format!("sends-{count}");
+        let words = ["run", "-q", "--name", &name, "--reach", "lo:7777", "--"];
+        let words = [&words[..], &["python3", "-c", &script]].concat();
+        let _ran = world.run("n1", &words).ok();
+        let said = format!("got {count}");
+        server.wait_line(LIMIT, |line| line == said);
+        let rows = flows(&world, "n1", &name);
+        let flow = rows.iter().find(|row| row["kind"] == "flow").unwrap();
+        assert_eq!(
+            (&flow["bytes_out"], &flow["end"]),
+            (&count.into(), &"closed".into()),
+            "{flow}"
+        );
+    }
+}

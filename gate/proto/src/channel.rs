@@ -37,6 +37,9 @@ pub enum ToGate {
     Reach(Reach),
     /// What would be decided? Answered by [`FromGate::Explained`], in order.
     Explain(Explain),
+    /// The box has ended by itself: what its programs had sent goes on for a while,
+    /// nothing new does. Then as [`Self::Stop`].
+    Finish,
     /// Reset every flow and answer [`FromGate::Stopped`].
     Stop,
 }

@@ -357,12 +357,30 @@ impl Gate {
         self.door.flush(&mut self.common, now, out);
     }
 
+    /// The box has ended by itself: nothing new begins from now on. What its programs
+    /// had sent when they ended is with its kernel and this gate; [`Self::is_finished`]
+    /// says when it is all with the node's.
+    pub fn finish(&mut self) {
+        self.common.stopping = true;
+    }
+
+    /// Whether every stream of the box has said all that it will, and it went on.
+    #[must_use]
+    pub fn is_finished(&mut self) -> bool {
+        self.tcp.all_delivered()
+    }
+
     /// Resets every flow, on both sides once the actions are done, and refuses
     /// everything from now on. The number of flows, those being dialled and
     /// UDP's and echoes included.
+    ///
+    /// After [`Self::finish`] a stream whose bytes all went on is closed and not
+    /// reset, and not counted.
     pub fn stop(&mut self, now: Now, out: &mut dyn Outlet) -> u32 {
         let common = &mut self.common;
-        common.stopping = true;
+        if std::mem::replace(&mut common.stopping, true) {
+            self.tcp.close_delivered(common, now);
+        }
         let flows = self.tcp.stop(common, now, out)
             + self.udp.stop(common, now)
             + self.echoes.stop(common, now)

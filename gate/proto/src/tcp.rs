@@ -18,6 +18,7 @@ use crate::tcp_live::{Engines, Live, Out, Said, Turn};
 
 mod census;
 mod dials;
+mod finish;
 mod inbound;
 mod parked;
 mod revoke;

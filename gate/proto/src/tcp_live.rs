@@ -319,6 +319,12 @@ impl Live {
         self.engine.dial(now, *knock, wire);
     }
 
+    /// Whether the box said all that it will, and all of it went on.
+    pub(crate) fn is_delivered(&mut self) -> bool {
+        let broken = self.host_broken || self.box_broken;
+        broken || (self.box_ended && !self.engine.socket().can_recv())
+    }
+
     /// Resets the box's side.
     pub(crate) fn reset(&mut self, now: Now, wire: &mut Out<'_>) {
         self.engine.reset(now, wire);

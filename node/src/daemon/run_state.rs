@@ -266,10 +266,18 @@ impl Run {
             .fence
             .as_ref()
             .is_some_and(|fence| fence.send(ToFence::Kill, vec![]));
-        self.gate_over |= !self
-            .gate
-            .as_ref()
-            .is_some_and(|gate| gate.send(ToGate::Stop, vec![]));
+        let last = match &self.end {
+            // What its programs had sent is not theirs any more, but on its way.
+            Some(BoxEnd::Exited(_)) => ToGate::Finish,
+            _ => ToGate::Stop,
+        };
+        self.tell_gate_last(last);
+    }
+
+    /// Ends its network; at once, where that was under way by itself.
+    pub(crate) fn tell_gate_last(&mut self, last: ToGate) {
+        let gate = self.gate.as_ref();
+        self.gate_over |= !gate.is_some_and(|gate| gate.send(last, vec![]));
     }
 
     /// Whether launcher and gate have both had their last word, and all that

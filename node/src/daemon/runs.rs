@@ -382,6 +382,9 @@ impl Node {
             return;
         };
         run.waiting.push(waiting);
+        if run.phase == Phase::Ending && !run.gate_over {
+            run.tell_gate_last(ToGate::Stop);
+        }
         run.begin_end(BoxEnd::Stopped(by), Instant::now());
         self.close_if_over(id);
     }
