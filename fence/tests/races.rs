@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bailey_fence_plan::channel::{FromFence, ToFence};
 use bailey_model::Tier;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use support::{Ask, folder, give, open_path, write};
@@ -213,8 +214,17 @@ fn round(chance: &mut Chance, root: &Path, made: &AtomicUsize) {
         *ask.grants.last_mut().unwrap() = fd.1.clone();
         kept.push(fd);
     }
-    if let Ok(ready) = ask.make() {
-        let _ended = ready.go().end();
+    if let Ok(mut ready) = ask.make() {
+        // What was covered may be swapped away: then it is over already, or soon.
+        let _lost = ready.channel.send(&ToFence::Go, &[]);
+        loop {
+            match ready.channel.receive::<FromFence>().unwrap().value {
+                FromFence::Ended(_) | FromFence::CoverLost { .. } => break,
+                FromFence::Running => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(ready.launcher.wait().unwrap().success());
         made.fetch_add(1, Ordering::Relaxed);
     }
     std::fs::remove_dir_all(own).unwrap();

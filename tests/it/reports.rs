@@ -28,7 +28,7 @@ fn every_tiers_report_is_as_asked() {
     let world = TestWorld::new(1);
     let _daemon = daemon(&world, "n1");
     for (tier, sides) in [
-        ("l1", "fenced fenced passes fenced passes passes"),
+        ("l1", "fenced fenced passes passes passes passes"),
         ("l1.5", "fenced fenced fenced fenced passes passes"),
         ("l2", "fenced fenced fenced fenced fenced passes"),
         ("gated", "fenced fenced fenced fenced decided passes"),
