@@ -16,6 +16,9 @@ pub(crate) struct Alarm {
     queued: Option<Now>,
 }
 
+/// Deadlines of flows that are gone, beyond as many as there are flows.
+pub(crate) const MAX_STALE: usize = 1024;
+
 /// What has a deadline.
 pub(crate) trait Timed {
     fn alarm(&mut self) -> &mut Alarm;
@@ -53,6 +56,21 @@ impl<K: Ord + Copy> Timers<K> {
     /// When to look again; perhaps too early, never too late.
     pub(crate) fn next(&self) -> Option<Now> {
         self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Lets go of deadlines that mean nothing any more, once they are most of all:
+    /// to be called when a flow is gone.
+    pub(crate) fn sweep<T: Timed>(&mut self, flows: &mut HashMap<K, T>)
+    where
+        K: Hash,
+    {
+        if self.heap.len() <= 2 * flows.len() + MAX_STALE {
+            return;
+        }
+        self.heap.retain(|Reverse((at, key))| {
+            let flow = flows.get_mut(key);
+            flow.is_some_and(|flow| flow.alarm().queued == Some(*at))
+        });
     }
 
     /// The next flow that is due.
@@ -128,6 +146,23 @@ mod tests {
         timers.set(1, &mut alarm, None);
         assert_eq!(fired(&mut timers, at(3000), &mut alarm), 0);
         assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn deadlines_of_flows_that_are_gone_are_few_and_the_others_still_fire() {
+        let (mut timers, mut flows) = (Timers::new(), HashMap::new());
+        for key in 0..100_000_u32 {
+            let mut alarm = Alarm::default();
+            timers.set(key, &mut alarm, Some(at(1_000_000 - u64::from(key))));
+            flows.insert(key, alarm);
+            if key >= 5 {
+                flows.remove(&key);
+                timers.sweep(&mut flows);
+            }
+            assert!(timers.len() <= MAX_STALE + 20, "{}", timers.len());
+        }
+        let fired = std::iter::from_fn(|| timers.due(at(1_000_000), &mut flows));
+        assert_eq!(fired.collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
     }
 
     #[test]

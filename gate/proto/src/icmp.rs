@@ -428,6 +428,7 @@ impl Echoes {
 
     fn remove(&mut self, id: FlowId) -> Option<Flow> {
         let flow = self.flows.remove(&id)?;
+        self.timers.sweep(&mut self.flows);
         self.by_ends.remove(&flow.ends);
         Some(flow)
     }

@@ -494,6 +494,7 @@ impl Tcp {
 
     fn remove(&mut self, id: FlowId) -> Option<Flow> {
         let flow = self.flows.remove(&id)?;
+        self.timers.sweep(&mut self.flows);
         self.by_ends.remove(&flow.ends);
         self.pending -= usize::from(flow.is_pending());
         if flow.came.is_some() {

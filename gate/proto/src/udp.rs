@@ -459,6 +459,7 @@ impl Udp {
 
     fn remove(&mut self, common: &mut Common, id: FlowId) -> Option<Flow> {
         let flow = self.flows.remove(&id)?;
+        self.timers.sweep(&mut self.flows);
         let peeked = flow.watch.as_ref().map_or(0, Watch::bytes);
         self.peeked_bytes = self.peeked_bytes.saturating_sub(peeked);
         if let Some(port) = self.ports.get_mut(&flow.port) {

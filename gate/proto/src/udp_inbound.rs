@@ -406,6 +406,7 @@ impl Callers {
     fn remove(&mut self, id: FlowId) -> Option<Flow> {
         self.release(id);
         let flow = self.flows.remove(&id)?;
+        self.timers.sweep(&mut self.flows);
         self.by_from.remove(&flow.from);
         self.by_ports
             .remove(&(flow.came.publish.box_port, flow.port));

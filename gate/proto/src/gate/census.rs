@@ -5,6 +5,7 @@ use crate::flow::{
     MAX_DNS_TCP, MAX_EVENTS, MAX_INBOUND_TCP, MAX_PENDING_TCP, MAX_PENDING_UDP, MAX_TCP_FLOWS,
     MAX_TOMBSTONES, MAX_UDP_FLOWS, MAX_UDP_PORTS, MAX_WAITING_BYTES,
 };
+use crate::flow_timer::MAX_STALE;
 use crate::fragments::{MAX_FRAGMENT_BYTES, MAX_FRAGMENT_SETS};
 use crate::icmp::{MAX_ECHO_FLOWS, MAX_PENDING_ECHO, MAX_WAITING_ECHO_BYTES};
 use crate::packet::MAX_PACKET;
@@ -85,6 +86,8 @@ impl Census {
             ("tickets", self.tickets, flows + MAX_DNS_ENTRIES),
             // Ends and counts are told whatever waits; beginnings are not.
             ("events", self.events, 2 * MAX_EVENTS + MAX_TCP_FLOWS),
+            // Each of four heaps; a flow's deadline may have moved nearer a few times.
+            ("deadlines", self.deadlines, 4 * flows + 4 * 2 * MAX_STALE),
             ("tombstones", self.tombstones, MAX_TOMBSTONES),
         ]
         .into_iter()
