@@ -150,7 +150,7 @@ fn what_a_program_sent_before_it_ended_arrives() {
         let said = format!("got {count}");
         server.wait_line(LIMIT, |line| line == said);
         let rows = flows(&world, "n1", &name);
-        let flow = rows.iter().find(|row| row["kind"] == "flow").unwrap();
+        let flow = rows.iter().find(|row| row["bytes_out"] == count).unwrap();
         assert_eq!(
             (&flow["bytes_out"], &flow["end"]),
             (&count.into(), &"closed".into()),

@@ -67,11 +67,10 @@ fn here(init: &Init) -> Result<BoxSpec, SetupError> {
             return Err(fault(StepError::Refused("it lies elsewhere"), &grant.at));
         }
     }
-    let pin = |op| match op {
+    let pins = init.job.ops.iter().filter_map(|op| match op {
         SetupOp::Pin { at, .. } => Some(at),
         _ => None,
-    };
-    let pins = init.job.ops.iter().filter_map(pin);
+    });
     // Covers, and read-only grants: what is permitted around them is in them too.
     if let Some(at) = pins.chain(&init.job.targets.watched).next() {
         let why = "it must stay read-only in a folder that may be written";
