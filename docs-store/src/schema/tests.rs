@@ -259,6 +259,7 @@ fn events() -> Vec<Event> {
     events.extend(inbound());
     events.extend(names_of_flows());
     events.extend(reach_changed());
+    events.push(ended(BoxEnd::CoverLost("/p/.git".to_owned())));
     events
 }
 

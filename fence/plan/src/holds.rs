@@ -35,11 +35,10 @@ pub fn read_only_grants(ops: &[SetupOp]) -> Vec<ReadOnlyGrant<'_>> {
     ops.iter()
         .filter_map(|op| {
             let (index, at, kind) = match op {
-                SetupOp::GrantFolderReadOnly { index, at } => (index, at, EntryKind::Dir),
-                SetupOp::GrantFileReadOnly { index, at } => (index, at, EntryKind::File),
+                SetupOp::GrantFolderReadOnly { index, at } => (*index, at, EntryKind::Dir),
+                SetupOp::GrantFileReadOnly { index, at } => (*index, at, EntryKind::File),
                 _ => return None,
             };
-            let index = *index;
             Some(ReadOnlyGrant { index, at, kind })
         })
         .collect()
