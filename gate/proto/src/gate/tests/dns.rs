@@ -158,3 +158,64 @@ fn a_stream_of_no_questions_is_reset() {
     rig.send(40000, ANYWHERE, 101, gate_seq, ACK, b"GET / HTTP/1.1\r\n");
     assert_ne!(read(rig.sink.packets.back().unwrap()).flags & RST, 0);
 }
+
+/// What gets no answer is waited for by nobody: an empty message, one that is an
+/// answer itself, a question that is being answered already.
+#[test]
+fn a_connection_ends_with_its_last_answer_whatever_else_came_by_it() {
+    let framed = |message: &[u8]| {
+        let len = u16::try_from(message.len()).unwrap();
+        [&len.to_be_bytes(), message].concat()
+    };
+    let refused = question(1, "evil.example.");
+    let mut answers = question(2, "shop.example.");
+    answers[2] |= 0x80;
+    let asked = question(3, "shop.example.");
+    for odd in [framed(b""), framed(&answers), framed(&asked).repeat(2)] {
+        let mut rig = Rig::new("shop.example");
+        rig.send(40000, ANYWHERE, 100, 0, SYN, b"");
+        let gate_seq = rig.seen().seq.wrapping_add(1);
+        let stream = [odd, framed(&refused)].concat();
+        rig.send(40000, ANYWHERE, 101, gate_seq, ACK, &stream);
+        let end = 101 + u32::try_from(stream.len()).unwrap();
+        let acked = rig.sink.packets.iter().map(|packet| {
+            let seen = read(packet);
+            seen.seq
+                .wrapping_add(u32::try_from(seen.data.len()).unwrap())
+        });
+        let acked = acked.last().unwrap();
+        rig.send(40000, ANYWHERE, end, acked, FIN | ACK, b"");
+        for (ticket, _) in rig.events() {
+            if let Some(ticket) = ticket {
+                rig.word(ticket, true);
+                let (id, bytes) = upstream(&mut rig);
+                let far = answer(&bytes, [93, 184, 216, 34]);
+                rig.gate
+                    .handle_upstream(rig.now, id, at("9.9.9.9:53"), &far, &mut rig.sink);
+            }
+        }
+        let last = rig.sink.packets.iter().map(|packet| read(packet).flags);
+        assert!(last.clone().any(|flags| flags & FIN != 0), "{stream:?}");
+        assert!(last.into_iter().all(|flags| flags & RST == 0), "{stream:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_was_lost_on_its_way_to_the_box_is_said_again() {
+    let mut rig = Rig::new("shop.example");
+    rig.send(40000, ANYWHERE, 100, 0, SYN, b"");
+    let gate_seq = rig.seen().seq.wrapping_add(1);
+    let refused = question(1, "evil.example.");
+    let len = u16::try_from(refused.len()).unwrap();
+    let stream = [&len.to_be_bytes(), &refused[..]].concat();
+    rig.send(40000, ANYWHERE, 101, gate_seq, ACK, &stream);
+    let said = |rig: &mut Rig| {
+        let packets = rig.sink.packets.drain(..);
+        let data: Vec<Vec<u8>> = packets.map(|packet| read(&packet).data).collect();
+        data.into_iter().find(|data| !data.is_empty())
+    };
+    let first = said(&mut rig);
+    assert!(first.is_some());
+    rig.pass(Duration::from_secs(2));
+    assert_eq!(said(&mut rig), first);
+}
