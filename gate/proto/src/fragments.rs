@@ -276,4 +276,4 @@ fn assemble(key: Key, set: Set) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -133,8 +133,12 @@ impl Gate {
             return self.refuse_protocol(now, &ip, None, out);
         }
         let whole = self.fragments.take(now, &ip);
-        if let Some(ip) = whole.as_deref().and_then(packet::parse) {
-            self.handle_whole(now, &ip, out);
+        let Some(ip) = whole.as_deref().and_then(packet::parse) else {
+            return;
+        };
+        match self.callers.answered(&ip) {
+            Some(flow) => self.callers.answer(now, flow, &ip, out),
+            None => self.handle_whole(now, &ip, out),
         }
     }
 

@@ -42,7 +42,7 @@ fn cut(whole: &[u8], id: u16, from: usize, to: usize) -> Vec<u8> {
     out
 }
 
-fn cuts(whole: &[u8], id: u16, step: usize) -> Vec<Vec<u8>> {
+pub(crate) fn cuts(whole: &[u8], id: u16, step: usize) -> Vec<Vec<u8>> {
     let len = packet::parse(whole).unwrap().payload.len();
     (0..len)
         .step_by(step)

@@ -69,6 +69,23 @@ fn nobody(rig: &mut Rig, from: SocketAddr, to: SocketAddr) {
 }
 
 #[test]
+fn an_answer_in_fragments_leaves_whole() {
+    let mut rig = Rig::new("nothing");
+    came(&mut rig, CLIENT, b"one");
+    let (ticket, opened) = rig.opened();
+    rig.word(ticket, true);
+    // The longest that there is, which no packet of the link holds.
+    let data = vec![7; 65_507];
+    let whole = datagram_of(at("192.0.0.2:8080"), opened.tuple.src, &data);
+    for part in crate::fragments::tests::cuts(&whole, 9, 65_000) {
+        rig.tun(&part);
+    }
+    let (_, client, got) = rig.sink.answers.pop_front().unwrap();
+    assert_eq!((client, got.len()), (at(CLIENT), data.len()));
+    assert!(rig.events().is_empty());
+}
+
+#[test]
 fn a_datagram_goes_in_after_its_entry_and_answers_leave_by_the_same_port() {
     let mut rig = Rig::new("nothing");
     came(&mut rig, CLIENT, b"one");
