@@ -520,7 +520,7 @@ mod tests {
                     0,
                 ]);
                 out.extend((0..len).map(|at| at.to_le_bytes()[0] ^ 0xe7));
-                seal_tcp(&mut out);
+                crate::seal::close(&mut out);
                 let tcp = TcpPacket::new_checked(&out[at..]).unwrap();
                 assert!(
                     tcp.verify_checksum(&src.ip().into(), &dst.ip().into()),

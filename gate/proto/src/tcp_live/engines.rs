@@ -2,8 +2,6 @@
 
 use super::Engine;
 use crate::Now;
-#[cfg(test)]
-use crate::flow::MAX_TCP_BUFFERS;
 use crate::flow::MAX_TCP_FLOWS;
 
 /// How large a flow's two buffers are. The first flows of a box get what one
