@@ -39,7 +39,7 @@ impl Size {
         match self {
             Self::Large => 12,
             Self::Middle => 48,
-            Self::Small => 160,
+            Self::Small => 128,
             Self::Least | Self::Dns => MAX_TCP_FLOWS,
         }
     }
