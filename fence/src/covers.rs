@@ -227,6 +227,7 @@ mod tests {
     }
 
     /// Says how long it takes; a bound would measure the machine.
+    #[expect(clippy::print_stdout, reason = "what is measured is to be read")]
     #[test]
     fn the_time_that_watching_adds_to_a_start_with_covers() {
         let ways = names(Path::new("/"), b"", b"/usr/lib");
