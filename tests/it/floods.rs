@@ -184,7 +184,7 @@ fn thousands_of_datagram_ports_leave_the_node_its_own() {
     let running = python(&world, &["--name", "ports"], &[QUERIES, &live]);
     let mut most = 0;
     let done = wait_until(Duration::from_secs(60), || {
-        most = most.max(sockets(&world, "-u"));
+        most = most.max(sockets(&world, "-ua"));
         running.stdout().contains("answered ")
     });
     assert!(done, "{}", running.stderr());
@@ -211,23 +211,29 @@ fn an_address_of_two_that_is_dead_is_left_as_soon_as_outside() {
     }
     let script =
         "curl -sS -m 9 -o /dev/null -w '%{remote_ip} %{time_connect}' http://dual.example/";
-    let closed = format!("{}", at::RESOLVER_V6);
-    for (what, dead) in [("silent", at::BLACKHOLE_V6.to_string()), ("closed", closed)] {
-        let records = [dead, at::WEB_V4.to_string()];
-        world
-            .set_name("dual.example", &[&records[0], &records[1]])
-            .unwrap();
-        let parse = |text: &str| {
-            let (ip, took) = text.trim().split_once(' ').unwrap();
-            (ip.to_owned(), took.parse::<f64>().unwrap())
-        };
-        let outside = parse(&world.sh("n1", script).ok().stdout);
-        let inside = parse(&boxed(&world, "n1", &[], script).ok().stdout);
-        assert_eq!(
-            (&inside.0, &outside.0),
-            (&records[1], &records[1]),
-            "{what}"
-        );
-        assert!(inside.1 < outside.1 + 0.2, "{what}: {inside:?} {outside:?}");
+    let dead_and_live = [
+        (at::BLACKHOLE_V6.to_string(), at::WEB_V4.to_string()),
+        (at::BLACKHOLE_V4.to_string(), at::WEB_V6.to_string()),
+    ];
+    let mut slowest = 0.0_f64;
+    for (dead, live) in &dead_and_live {
+        world.set_name("dual.example", &[dead, live]).unwrap();
+        for place in ["outside", "inside"] {
+            let ran = match place {
+                "outside" => world.sh("n1", script),
+                _ => boxed(&world, "n1", &[], script),
+            };
+            let said = ran.ok().stdout;
+            let (ip, took) = said.trim().split_once(' ').unwrap();
+            let took: f64 = took.parse().unwrap();
+            assert_eq!(ip, live, "{place}");
+            // curl gives the first one 200 ms.
+            assert!(took < 0.6, "{place}: {took} s to {live}");
+            if place == "inside" {
+                slowest = slowest.max(took);
+            }
+        }
     }
+    // Of one of them the dead address was the first, which is not refused.
+    assert!(slowest > 0.15, "{slowest} s");
 }
