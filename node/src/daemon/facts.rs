@@ -130,7 +130,7 @@ mod tests {
             SocketAddrV6::new("fe80::1".parse().unwrap(), 53, 0, loopback).into();
         assert_eq!(of("nameserver fe80::1%lo"), [want]);
         assert_eq!(of(&format!("nameserver fe80::1%{loopback}")), [want]);
-        assert_eq!(of("nameserver 10.0.0.1%lo"), []);
+        assert!(of("nameserver 10.0.0.1%lo").is_empty());
     }
 
     #[test]
@@ -144,6 +144,6 @@ mod tests {
             assert_eq!(resolv_conf(text).0, [own], "{text:?}");
         }
         // One that cannot be understood is no leave to ask another.
-        assert_eq!(resolv_conf("nameserver here\n").0, []);
+        assert!(resolv_conf("nameserver here\n").0.is_empty());
     }
 }
