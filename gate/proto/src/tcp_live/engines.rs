@@ -37,9 +37,9 @@ impl Size {
     /// How many flows may have it at once, before the next size is taken.
     fn most(self) -> usize {
         match self {
-            Self::Large => 12,
-            Self::Middle => 48,
-            Self::Small => 128,
+            Self::Large => 10,
+            Self::Middle => 44,
+            Self::Small => 160,
             Self::Least | Self::Dns => MAX_TCP_FLOWS,
         }
     }
@@ -48,7 +48,7 @@ impl Size {
     /// flows that come and go by the dozen map no memory.
     fn spare(self) -> usize {
         match self {
-            Self::Large => 12,
+            Self::Large => 10,
             Self::Middle => 24,
             Self::Small | Self::Least => 64,
             Self::Dns => 4,
