@@ -53,6 +53,7 @@ pub(crate) fn play(words: &[&str]) -> io::Result<String> {
         ["flood-in", from, mbit, millis] => crate::datagrams::flood_in(from, mbit, millis),
         ["call", to, source, millis] => crate::datagrams::call(to, source, millis),
         ["stay", hold, echo, tick, count] => crate::stay::stay([hold, echo, tick], count),
+        ["keep", hold, count] => crate::stay::keep(hold, count),
         ["in-slirp", rest @ ..] => crate::slirp::around(rest),
         ["go-on", rest @ ..] => crate::slirp::go_on(rest),
         ["dial", to] => dial(to),

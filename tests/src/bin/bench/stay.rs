@@ -1,6 +1,7 @@
 //! A client that holds connections open and does what it is told meanwhile.
 
-use std::io::{self, BufRead as _};
+use std::io::{self, BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,6 +9,8 @@ use crate::client::{number, one_tick, open, quantile, raise_files, repeat, trips
 
 /// Short connections at a time.
 const THREADS: u32 = 32;
+/// Idle connections of one process: a box has a part of the node's descriptors.
+const EACH: usize = 2000;
 
 /// Opens `count` idle connections and says so; then for each line of its input:
 /// `trips N` round trips of a byte, of which it says the median in microseconds,
@@ -15,11 +18,12 @@ const THREADS: u32 = 32;
 pub(crate) fn stay([hold, echo, tick]: [&str; 3], count: &str) -> io::Result<String> {
     raise_files();
     let mut stream = open(echo)?;
-    let count: usize = number(count)?;
-    let mut idle = Vec::with_capacity(count);
-    for at in 0..count {
-        let one = open(hold).map_err(|error| io::Error::other(format!("idle {at}: {error}")))?;
-        idle.push(one);
+    let mut count: usize = number(count)?;
+    let mut keepers = Vec::new();
+    while count > 0 {
+        let some = count.min(EACH);
+        keepers.push(keeper(hold, some)?);
+        count -= some;
     }
     println!("open");
     for line in io::stdin().lock().lines() {
@@ -36,6 +40,37 @@ pub(crate) fn stay([hold, echo, tick]: [&str; 3], count: &str) -> io::Result<Str
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
     }
-    drop(idle);
+    for mut keeper in keepers {
+        // The end of its input is its order to end.
+        drop(keeper.stdin.take());
+        keeper.wait()?;
+    }
+    Ok(String::new())
+}
+
+/// A process that holds so many idle connections, once all of them are open.
+fn keeper(hold: &str, count: usize) -> io::Result<Child> {
+    let mut keeper = Command::new(std::env::current_exe()?)
+        .args(["client", "keep", hold, &count.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let said = keeper.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let mut line = String::new();
+    BufReader::new(said).read_line(&mut line)?;
+    match line.trim() {
+        "open" => Ok(keeper),
+        _ => Err(io::Error::other("idle connections could not be opened")),
+    }
+}
+
+/// Holds idle connections until its input ends; says when all are open.
+pub(crate) fn keep(hold: &str, count: &str) -> io::Result<String> {
+    raise_files();
+    let all: io::Result<Vec<_>> = (0..number::<usize>(count)?).map(|_| open(hold)).collect();
+    let all = all?;
+    println!("open");
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    drop(all);
     Ok(String::new())
 }
