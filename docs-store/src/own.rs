@@ -10,13 +10,10 @@ use rusqlite::{Connection, params};
 use crate::chains::doc_column;
 use crate::db::{int, uint};
 use crate::keys::KeyRecord;
-use crate::segment::{BATCH_BYTES, BATCH_ENTRIES, MOST_ENTRIES, Segment};
+use crate::segment::{BATCH_BYTES, BATCH_ENTRIES, Segment};
 
 /// How long a batch waits after its last entry, in milliseconds.
 const QUIET_MS: u64 = 1_000;
-/// How long a batch of [`BATCH_ENTRIES`] waits after its first for more, in
-/// milliseconds: where entries come fast, each envelope carries many.
-const BUSY_MS: u64 = 250;
 /// How long its first entry waits at most, in milliseconds: a trickle that
 /// never pauses for [`QUIET_MS`] is still seen elsewhere.
 const LONGEST_MS: u64 = 5_000;
@@ -77,7 +74,7 @@ impl OwnDoc {
     /// Takes as many entries as one envelope holds.
     pub(crate) fn take_batch(&mut self) -> Vec<Unsealed> {
         let (mut count, mut bytes) = (0, 0);
-        for entry in self.batch.iter().take(MOST_ENTRIES) {
+        for entry in self.batch.iter().take(BATCH_ENTRIES) {
             count += 1;
             bytes += entry.packed.len();
             if bytes >= BATCH_BYTES {
@@ -99,11 +96,8 @@ impl OwnDoc {
     /// When the batch is to be sealed; `None` if there is nothing.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         let (first, last) = (self.batch.front()?, self.batch.back()?);
-        if self.batch.len() >= MOST_ENTRIES || self.bytes >= BATCH_BYTES {
+        if self.batch.len() >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
             return Some(first.ts);
-        }
-        if self.batch.len() >= BATCH_ENTRIES {
-            return Some(Timestamp(first.ts.0.saturating_add(BUSY_MS)));
         }
         let quiet = last.ts.0.saturating_add(QUIET_MS);
         Some(Timestamp(quiet.min(first.ts.0.saturating_add(LONGEST_MS))))

@@ -9,7 +9,7 @@ use crate::entropy::random;
 use crate::error::{BuildError, SealingError};
 use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, in_window, own_epochs, wrap_to_all};
 use crate::own::{Built, Carries, OwnDoc, Unsealed};
-use crate::segment::{MOST_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment};
+use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment};
 use crate::store::Store;
 
 /// How long an urgent entry waits for others to go with it, in milliseconds.
@@ -161,7 +161,7 @@ impl Store {
         let content = own.content.get_or_insert_with(|| Segment::new(&chain));
         let packed: Vec<Vec<u8>> = batch.iter().map(|entry| entry.packed.clone()).collect();
         let body = content.append(&packed, now)?;
-        let full = content.len() + MOST_ENTRIES > SEGMENT_ENTRIES;
+        let full = content.len() + BATCH_ENTRIES > SEGMENT_ENTRIES;
         let kind = if full { Kind::Closed } else { Kind::Tail };
         let segment = own.segment;
         let fields = self.next_fields(account, doc, kind, segment);

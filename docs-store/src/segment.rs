@@ -22,11 +22,8 @@ use sha2::{Digest as _, Sha256};
 pub(crate) const SEGMENT_ENTRIES: usize = 4096;
 /// How long a segment stays open, in milliseconds.
 pub(crate) const SEGMENT_MS: u64 = 24 * 3_600_000;
-/// Entries that need not wait for quiet to be an envelope.
+/// Most entries of one envelope.
 pub(crate) const BATCH_ENTRIES: usize = 50;
-/// Most entries of one envelope. One change and one signature cost about the same
-/// for these as for [`BATCH_ENTRIES`].
-pub(crate) const MOST_ENTRIES: usize = 400;
 /// Most packed bytes of one envelope before the next is begun: with one more
 /// entry of the largest size it still fits uncompressed.
 pub(crate) const BATCH_BYTES: usize = 128 * 1024;
