@@ -829,7 +829,7 @@ for family, target in ((socket.AF_INET,'93.184.216.34'),(socket.AF_INET6,'2606:2
         let mut packet = vec![0; 70_000];
         let count = tun.read(&mut packet).unwrap();
         packet.truncate(count);
-        packets.push(packet);
+        packets.push(packet.split_off(support::TUN_HEADER));
     }
     let out = made.end().ok();
     // No router solicitation, no multicast report: the first packets are the box's.

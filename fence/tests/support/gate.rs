@@ -11,6 +11,8 @@ use std::thread::JoinHandle;
 use bailey_model::link;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::TUN_HEADER;
+
 const IPV4_HEADER: usize = 20;
 const TCP: u8 = 6;
 const RST_ACK: u8 = 0x14;
@@ -36,8 +38,9 @@ impl Gate {
                 let Ok(count) = tun.read(&mut packet) else {
                     return;
                 };
-                if let Some(answer) = refusal(&packet[..count]) {
-                    tun.write_all(&answer).unwrap();
+                if let Some(answer) = refusal(&packet[TUN_HEADER..count]) {
+                    tun.write_all(&[vec![0; TUN_HEADER], answer].concat())
+                        .unwrap();
                     return;
                 }
             }

@@ -27,6 +27,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Whom boxes are made for where the tests run as root.
 const ORDINARY: u32 = 54321;
+/// `struct virtio_net_hdr`, before each packet of a box's TUN.
+pub const TUN_HEADER: usize = 10;
 /// Longer than anything here takes, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(30);
 
