@@ -24,6 +24,8 @@ pub(crate) struct Exchange {
     /// What is not sent yet, framed for TCP.
     outbox: Vec<u8>,
     inbox: Vec<u8>,
+    /// A whole message came over TCP.
+    answered: bool,
 }
 
 /// What an event of the socket led to.
@@ -68,6 +70,7 @@ impl Exchange {
             server,
             outbox,
             inbox: Vec::new(),
+            answered: false,
         };
         if over == Transport::Udp {
             exchange.write()?;
@@ -96,6 +99,11 @@ impl Exchange {
     }
 
     fn read(&mut self) -> Progress {
+        // One question has one answer. Who sends another, or what is none of it,
+        // is not read on: it may never end.
+        if self.answered {
+            return Progress::Failed;
+        }
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
             match (
@@ -113,6 +121,7 @@ impl Exchange {
                     if let Some((&[hi, lo], rest)) = self.inbox.split_first_chunk()
                         && let Some(message) = rest.get(..u16::from_be_bytes([hi, lo]).into())
                     {
+                        self.answered = true;
                         return Progress::Message(message.to_vec());
                     }
                 }

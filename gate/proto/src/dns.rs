@@ -253,7 +253,8 @@ impl Dns {
         work + self.asked.len() + self.refused.len()
     }
 
-    /// A message from the box (over TCP without its length octets).
+    /// A message from the box (over TCP without its length octets). Whether it will be
+    /// answered, now or later.
     pub fn handle_query(
         &mut self,
         now: Now,
@@ -262,16 +263,16 @@ impl Dns {
         bytes: &[u8],
         policy: &Policy,
         names: &mut NameTable,
-    ) {
+    ) -> bool {
         let request = match request::receive(client, transport, bytes) {
-            Received::Nothing => return,
+            Received::Nothing => return false,
             Received::Answered(bytes) => {
                 self.outputs.push_back(DnsOutput::Reply {
                     client,
                     transport,
                     bytes,
                 });
-                return;
+                return true;
             }
             Received::Question(request) => request,
         };
@@ -281,7 +282,7 @@ impl Dns {
             .any(|question| question.request == request)
         {
             // The same message again while it is being answered.
-            return;
+            return false;
         }
         match local::route(now, &request, policy, names, &self.facts) {
             Route::Answer(answer) => self.reply(&request, answer),
@@ -298,6 +299,7 @@ impl Dns {
             }
             Route::Ask(targets) => self.admit(now, request, targets),
         }
+        true
     }
 
     /// The entry stands in the journal: its questions go to a resolver, unless

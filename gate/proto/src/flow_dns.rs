@@ -38,6 +38,8 @@ struct Connection {
     outbox: VecDeque<u8>,
     in_flight: u32,
     until: Now,
+    /// When what was said and not acknowledged is said again.
+    again: Option<Now>,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,7 @@ impl Door {
             return;
         }
         let Some(&[hi, lo]) = data.first_chunk() else {
-            return;
+            return self.unanswered(ends);
         };
         let key = (over, ends.src, u16::from_be_bytes([hi, lo]));
         if self.asked.insert(key, ends.dst).is_none() {
@@ -100,8 +102,20 @@ impl Door {
                 self.asked.remove(&oldest);
             }
         }
-        self.dns
-            .handle_query(now, ends.src, over, data, &common.policy, &mut common.names);
+        let (policy, names) = (&common.policy, &mut common.names);
+        let answers = self
+            .dns
+            .handle_query(now, ends.src, over, data, policy, names);
+        if !answers && over == Transport::Tcp {
+            self.unanswered(ends);
+        }
+    }
+
+    /// A connection waits for one answer less.
+    fn unanswered(&mut self, ends: Ends) {
+        if let Some(connection) = self.connections.get_mut(&ends) {
+            connection.in_flight = connection.in_flight.saturating_sub(1);
+        }
     }
 
     /// A segment to port 53.
@@ -148,6 +162,7 @@ impl Door {
             outbox: VecDeque::new(),
             in_flight: 0,
             until: now + DNS_TCP_IDLE,
+            again: None,
         };
         self.connections.insert(ends, connection);
         self.turn(common, now, ends, out);
@@ -283,7 +298,10 @@ impl Door {
         let idle = self
             .connections
             .values()
-            .map(|connection| connection.until)
+            .map(|connection| {
+                let again = connection.again.unwrap_or(connection.until);
+                connection.until.min(again)
+            })
             .min();
         [idle, self.dns.poll_timeout()].into_iter().flatten().min()
     }
@@ -291,6 +309,17 @@ impl Door {
     pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
         self.dns.handle_timeout(now);
         self.flush(common, now, out);
+        let again = |connection: &Connection| connection.again.is_some_and(|at| at <= now);
+        let mut late: Vec<Ends> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| again(connection))
+            .map(|(ends, _)| *ends)
+            .collect();
+        late.sort_unstable_by_key(|ends| (ends.src, ends.dst));
+        for ends in late {
+            self.turn(common, now, ends, out);
+        }
         self.reset_all(now, out, |connection| connection.until <= now);
     }
 
@@ -370,7 +399,7 @@ impl Connection {
         if finished && self.outbox.is_empty() && self.in_flight == 0 {
             self.engine.socket().close();
         }
-        self.engine.egress(now, wire);
+        self.again = self.engine.egress(now, wire);
     }
 }
 

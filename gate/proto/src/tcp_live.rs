@@ -18,14 +18,16 @@ use bailey_model::link::MTU;
 
 use crate::Now;
 use crate::flow::{HostStream, Outlet, StreamIo};
-use crate::packet::MAX_PACKET;
+use crate::packet::{MAX_PACKET, Segment, flag};
 use crate::peek::StreamPeek;
 use crate::seal;
 
 mod begins;
 mod engines;
+mod odd;
 
 pub(crate) use engines::{Engines, Size};
+pub(crate) use odd::Said;
 
 /// How often the box is asked whether it still knows a flow whose own half it has
 /// ended. A kernel keeps one that no program holds for a minute.

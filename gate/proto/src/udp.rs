@@ -20,6 +20,7 @@ use crate::packet::{Ip, Unreachable, datagram};
 use crate::policy::Decision;
 
 mod census;
+mod group;
 mod named;
 mod revoke;
 

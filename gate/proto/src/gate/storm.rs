@@ -275,7 +275,7 @@ fn segment(
     packet.extend(window.to_be_bytes());
     packet.extend([0, 0, 0, noise.octet()]);
     packet.extend(data);
-    packet::seal_tcp(packet);
+    crate::seal::close(packet);
 }
 
 /// A question for one of a few names (RFC 1035 §4.1).

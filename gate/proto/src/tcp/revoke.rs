@@ -1,6 +1,6 @@
 //! TCP flows that a changed reach no longer grants.
 
-use bailey_model::{EndReason, Transport};
+use bailey_model::{EndReason, FlowId, Proto, Transport};
 
 use super::{Stage, Tcp};
 use crate::Now;

@@ -101,6 +101,11 @@ impl Engines {
         idle.unwrap_or_else(|| Engine::new(size, now, seed, finishes))
     }
 
+    /// How many flows have one.
+    pub(crate) fn used(&self) -> usize {
+        self.used.iter().sum()
+    }
+
     pub(crate) fn give_back(&mut self, engine: Engine) {
         let (index, spare) = (engine.size.index(), engine.size.spare());
         if let Some(used) = self.used.get_mut(index) {

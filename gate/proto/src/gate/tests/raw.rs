@@ -37,7 +37,7 @@ pub(super) fn tcp(src: SocketAddr, dst: SocketAddr, segment: &Tcp<'_>) -> Vec<u8
     packet.extend(segment.urgent.to_be_bytes());
     packet.extend(segment.options);
     packet.extend(segment.data);
-    packet::seal_tcp(&mut packet);
+    crate::seal::close(&mut packet);
     packet
 }
 
@@ -63,7 +63,7 @@ pub(super) fn read_tcp(packet: &[u8]) -> Option<Got> {
     }
     let mut again = packet.to_vec();
     let at = packet.len() - ip.payload.len();
-    packet::seal_tcp(&mut again);
+    crate::seal::close(&mut again);
     assert_eq!(&again[at..], ip.payload, "a checksum");
     let segment = packet::segment(ip.payload)?;
     let header = usize::from(ip.payload[12] >> 4) * 4;
