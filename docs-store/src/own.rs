@@ -11,6 +11,7 @@ use crate::chains::doc_column;
 use crate::db::{int, uint};
 use crate::keys::KeyRecord;
 use crate::segment::{BATCH_BYTES, BATCH_ENTRIES, Segment};
+use crate::spans::Span;
 
 /// How long a batch waits after its last entry, in milliseconds.
 const QUIET_MS: u64 = 1_000;

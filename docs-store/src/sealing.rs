@@ -10,6 +10,7 @@ use crate::error::{BuildError, SealingError};
 use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, in_window, own_epochs, wrap_to_all};
 use crate::own::{Built, Carries, OwnDoc, Unsealed};
 use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment};
+use crate::spans::Span;
 use crate::store::Store;
 
 /// How long an urgent entry waits for others to go with it, in milliseconds.

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
-use bailey_gate_proto::{is_grantable, is_mdns};
+use bailey_gate_proto::{NodeAddrs, classify, is_grantable, is_mdns};
 use bailey_model::link::{GATE_V4, GATE_V6};
-use bailey_model::{AddrClass, FlowRefused, Host, Proto, Reach, ReachTerm, Refusal, Transport};
+use bailey_model::{
+    AddrClass, FlowRefused, Host, HostPattern, Proto, Reach, ReachTerm, Refusal, Transport,
+};
 
 use crate::show;
 
@@ -36,7 +38,7 @@ pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
         && refused.proto == Proto::Udp
         && refused.dst.is_some_and(is_mdns)
     {
-        return checked(ReachTerm::Mdns.to_string());
+        return checked(ReachTerm::Mdns.to_string(), |term| *term == ReachTerm::Mdns);
     }
     if !asked || !refused.class.is_none_or(is_grantable) {
         return None;
@@ -111,6 +113,7 @@ pub(crate) fn never_grants(term: &ReachTerm) -> Option<String> {
         ReachTerm::Internet
         | ReachTerm::Local
         | ReachTerm::Loopback(_)
+        | ReachTerm::Mdns
         | ReachTerm::Prefix { .. } => None,
     }
 }

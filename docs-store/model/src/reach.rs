@@ -176,7 +176,11 @@ impl Reach {
     #[must_use]
     pub fn names_local(&self) -> bool {
         self.terms.iter().any(|term| match term {
-            ReachTerm::Local | ReachTerm::Prefix { .. } => true,
+            ReachTerm::Local => true,
+            ReachTerm::Prefix { addr, len, .. } => {
+                let meets = |(own, own_len): &(IpAddr, u8)| shares(*addr, *own, *len.min(own_len));
+                OWN_NETWORKS.iter().any(meets)
+            }
             ReachTerm::Internet
             | ReachTerm::Loopback(_)
             | ReachTerm::Name(..)

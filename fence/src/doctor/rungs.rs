@@ -57,6 +57,10 @@ pub(super) fn observe(seen: &mut Observed) {
     seen.landlock = sys::landlock_abi().unwrap_or_default();
     let heard = child(0, |told| told.say(Rung::Seccomp, filter()));
     seen.seccomp = heard.of(Rung::Seccomp);
+    if seen.landlock > 0 {
+        let heard = child(0, |told| told.say(Rung::Landlock, restrict()));
+        seen.restrict = heard.of(Rung::Landlock);
+    }
     seen.ping = tried(ping_socket());
     // Inside they are nobody's until they are mapped.
     let ids = Ids::own();

@@ -22,6 +22,7 @@ use super::prepare::Begun;
 use super::reports::Boundary;
 use super::run_state::{Noted, Phase, Prepared, Run, Waiting};
 use super::store::Tag;
+use super::unwritten::CREDIT;
 use super::{Node, child, clock, prepare, publish};
 use crate::api::{Failure, RunAsk, Tell};
 use crate::{show, unseen};

@@ -4,6 +4,7 @@
 //! that the box has or had and by the registries alone. Nothing is dialled, and
 //! no name is asked for.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use bailey_gate_proto::channel::ToGate;
@@ -315,17 +316,25 @@ fn term(asked: &Asked, explained: &Explained) -> Option<String> {
     let Explain { what, port, .. } = &asked.question;
     match what {
         Whom::Name(_) if explained.name == Some(NameExplained::Nowhere) => None,
-        Whom::Name(host) => grant::name_term(host, *port, asked.over),
+        Whom::Name(_) if matches!(explained.name, Some(NameExplained::Inside { by: Some(_) })) => {
+            // The name is granted, and none of its addresses is.
+            let addr = explained.addrs.iter().find(|addr| addr.grantable())?;
+            grant::addr_term(addr.addr, *port, asked.over)
+        }
+        Whom::Name(host) if explained.name.is_some() => grant::name_term(host, *port, asked.over),
         Whom::Addr(addr) if asked.over == Some(Transport::Udp) && is_group(*addr, *port) => {
             Some(ReachTerm::Mdns.to_string())
         }
-        Whom::Addr(addr) => {
-            let grantable = explained
-                .addrs
-                .first()
-                .is_some_and(AddrExplained::grantable);
-            let term = grant::addr_term(*addr, *port, asked.over);
-            term.filter(|_| grantable)
+        Whom::Name(_) | Whom::Addr(_) => {
+            let addr = explained.addrs.first()?;
+            match addr.class {
+                // It stands for the node's loopback.
+                AddrClass::Gate if GATE.contains(&addr.addr) => {
+                    grant::loopback_term((*port)?, asked.over)
+                }
+                _ if addr.grantable() => grant::addr_term(addr.addr, *port, asked.over),
+                _ => None,
+            }
         }
     }
 }
