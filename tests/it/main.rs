@@ -31,10 +31,13 @@ mod publish;
 mod reach;
 mod records;
 mod reports;
+mod resolvers;
 mod scale;
+mod stun;
 mod sync;
 mod tidy;
 mod told;
+mod upstream;
 mod voice;
 
 /// A file that no `mod` line names would never be compiled.
