@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn many_inputs_are_boxes_with_covered_names() {
         let pool = boxes();
-        let plans: Vec<Vec<SetupOp>> = (0..4000)
+        let plans: Vec<Vec<SetupOp>> = (0..8000)
             .filter_map(|seed| planned(&Noise::new(seed).input(&pool)))
             .collect();
         let with =
