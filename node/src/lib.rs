@@ -9,6 +9,7 @@ pub mod api;
 pub mod cli;
 pub mod client;
 pub mod community;
+pub mod config;
 pub mod daemon;
 mod grant;
 mod log;

@@ -48,6 +48,8 @@ pub struct Paths {
     pub state: PathBuf,
     /// Socket.
     pub runtime: PathBuf,
+    /// What a person set. It need not be there; none where nothing says where.
+    pub config: Option<PathBuf>,
 }
 
 impl Paths {
@@ -73,7 +75,14 @@ impl Paths {
             Some(runtime) => runtime.join("bailey"),
             None => state.join("run"),
         };
-        Ok(Self { state, runtime })
+        let config = absolute("XDG_CONFIG_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".config")))
+            .map(|folder| folder.join("bailey"));
+        Ok(Self {
+            state,
+            runtime,
+            config,
+        })
     }
 
     /// Makes both folders, and refuses folders that are not the user's alone.
@@ -219,6 +228,7 @@ mod tests {
         let paths = Paths {
             runtime: state.join("run"),
             state: state.clone(),
+            config: None,
         };
         assert_eq!(paths.written_socket().unwrap(), None);
         let socket = PathBuf::from(OsString::from_vec(b"/r\xff/control.sock".to_vec()));

@@ -168,7 +168,11 @@ fn folders(paths: &Paths) -> Result<NodeFolders, Failure> {
     let own = std::env::current_exe()
         .map_err(|error| Failure::internal(format!("own program: {error}")))?;
     Ok(NodeFolders {
-        own: vec![canonical(&paths.state), canonical(&paths.runtime)],
+        own: [&paths.state, &paths.runtime]
+            .into_iter()
+            .chain(&paths.config)
+            .map(|path| canonical(path))
+            .collect(),
         programs: own.parent().map(canonical).into_iter().collect(),
         runtime: std::env::var_os("XDG_RUNTIME_DIR").map(|path| canonical(Path::new(&path))),
     })
@@ -380,6 +384,7 @@ mod tests {
         let paths = Paths {
             state: folder("deep-state"),
             runtime: folder("deep-runtime"),
+            config: None,
         };
         let last = root.join("a/".repeat(MAX_DEPTH + 1));
         std::fs::create_dir_all(&last).unwrap();
@@ -411,6 +416,7 @@ mod tests {
         let paths = Paths {
             state: folder("state"),
             runtime: folder("runtime"),
+            config: None,
         };
         let grant = |path: &Path| GrantAsk {
             path: path.as_os_str().as_bytes().to_vec(),

@@ -116,6 +116,7 @@ mod tests {
         let paths = Paths {
             runtime: state.join("run"),
             state: state.clone(),
+            config: None,
         };
         paths.create().unwrap();
         let held = take(&paths).unwrap();

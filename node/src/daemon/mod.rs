@@ -58,6 +58,7 @@ use self::fold::Fold;
 use self::run_state::Run;
 use self::store::{StoreAsk, StoreTell, Tag};
 use crate::api::{Failure, Tell};
+use crate::config::Config;
 use crate::log::log;
 use crate::paths::Paths;
 
@@ -71,6 +72,8 @@ const IDLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Node {
     paths: Paths,
+    /// What the person set, as it was when the node started.
+    config: Config,
     events: mpsc::Sender<NodeEvent>,
     asks: blocking::SyncSender<StoreAsk>,
     /// Asks that the store has not answered.
@@ -122,6 +125,7 @@ impl Node {
             this: keys.id(),
             incarnation: bailey_model::Incarnation([0; 16]),
             paths,
+            config: Config::default(),
             events,
             asks,
             in_flight: 0,

@@ -346,6 +346,7 @@ mod tests {
         let paths = Paths {
             state: root.clone(),
             runtime: root.join("run"),
+            config: None,
         };
         let id = || own_folder(&paths, "a").unwrap().0;
         let first = id();

@@ -9,6 +9,7 @@ use super::limits::Cgroups;
 use super::store::IN_FLIGHT;
 use super::{Node, control, devices, fold, lock, store, trash};
 use crate::api::Failure;
+use crate::config::Config;
 use crate::log::log;
 use crate::paths::Paths;
 
@@ -38,6 +39,10 @@ pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
         // The error says which process it is.
         None => lock::take(&paths).map_err(|error| Failure::host(error.to_string()))?,
     };
+    let config = match &paths.config {
+        Some(folder) => Config::load(folder).map_err(|error| Failure::usage(error.to_string()))?,
+        None => Config::default(),
+    };
     confine_self()?;
     let open_files = raise_files()?;
     // While this process is all there is of the node.
@@ -49,7 +54,12 @@ pub fn run(background: bool, said_name: Option<String>) -> Result<u8, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::host(format!("runtime: {error}")))?;
-    runtime.block_on(serve(paths, background, name, (cgroups, open_files)))
+    runtime.block_on(serve(
+        (paths, config),
+        background,
+        name,
+        (cgroups, open_files),
+    ))
 }
 
 /// What this device calls itself: as said now, as said before, or its host name.
@@ -98,7 +108,7 @@ fn raise_files() -> Result<u64, Failure> {
 }
 
 async fn serve(
-    paths: Paths,
+    (paths, config): (Paths, Config),
     background: bool,
     name: String,
     (cgroups, open_files): (Cgroups, u64),
@@ -111,6 +121,7 @@ async fn serve(
     let mut store_tells = opened.tells;
     let mut node = Node::new(paths, events.clone(), opened.asks, opened.keys, name);
     node.incarnation = opened.incarnation;
+    node.config = config;
     node.cgroups = cgroups;
     node.open_files = open_files;
     node.devices.begin(opened.heads, opened.members);

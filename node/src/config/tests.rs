@@ -1,0 +1,107 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, String> {
+    toml::from_str(text).map_err(|error| error.to_string())
+}
+
+/// A folder that is gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("bailey-config-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, text: &str, mode: u32) {
+        let file = self.0.join("config.toml");
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn no_file_and_an_empty_one_say_the_same() {
+    let folder = Folder::new("empty");
+    let none = Config::load(&folder.0).unwrap();
+    folder.write("", 0o600);
+    assert_eq!(Config::load(&folder.0).unwrap(), none);
+    assert_eq!(none.audit.window.span(), DAY * 30);
+    assert_eq!(none.audit.durable, Durable::Soon);
+    assert_eq!(none.metrics.listen, None);
+}
+
+#[test]
+fn a_box_has_its_own_window_and_others_the_nodes() {
+    let config = parse(
+        "[audit]\nwindow = \"60d\"\ndurable = \"each\"\n[audit.box.web]\nwindow = \"36h\"\n\
+         [metrics]\nlisten = \"[::1]:9464\"\n",
+    )
+    .unwrap();
+    assert_eq!(config.audit.window_of("web").span(), DAY * 3 / 2);
+    assert_eq!(config.audit.window_of("other").span(), DAY * 60);
+    assert_eq!(config.audit.durable, Durable::Each);
+    assert!(config.metrics.listen.is_some());
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_its_place() {
+    for (text, line) in [
+        ("[audit]\nwindw = \"30d\"", "line 2"),
+        ("\n\n[adit]\n", "line 3"),
+        (
+            "[audit.box.web]\nwindow = \"7d\"\ndurable = \"each\"",
+            "line 3",
+        ),
+        ("[audit]\nwindow = 30", "line 2"),
+        ("[audit]\nwindow = \"30\"", "line 2"),
+        ("[audit]\nwindow = \"d\"", "line 2"),
+        ("[audit]\nwindow = \"+30d\"", "line 2"),
+        ("[audit]\nwindow = \"23h\"", "line 2"),
+        ("[audit]\nwindow = \"3651d\"", "line 2"),
+        ("[audit]\nwindow = \"99999999999999999999d\"", "line 2"),
+        ("[audit]\ndurable = \"never\"", "line 2"),
+        ("[metrics]\nlisten = \"0.0.0.0:9464\"", "line 2"),
+        ("[audit]\nwindow = \"30d\"\nwindow = \"31d\"", "line 3"),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(line), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_file_that_others_can_write_is_refused() {
+    let folder = Folder::new("shared");
+    folder.write("", 0o620);
+    let refused = Config::load(&folder.0);
+    assert!(
+        matches!(refused, Err(ConfigError::Shared { mode: 0o620, .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_file_that_is_too_large_or_no_file_is_refused() {
+    let folder = Folder::new("large");
+    folder.write(&"#".repeat((64 << 10) + 1), 0o600);
+    assert!(matches!(
+        Config::load(&folder.0),
+        Err(ConfigError::TooLarge { .. })
+    ));
+    std::fs::remove_file(folder.0.join("config.toml")).unwrap();
+    std::fs::create_dir(folder.0.join("config.toml")).unwrap();
+    assert!(matches!(
+        Config::load(&folder.0),
+        Err(ConfigError::Io { .. })
+    ));
+}
