@@ -10,6 +10,7 @@ mod check;
 mod db;
 mod entropy;
 mod error;
+mod guard;
 mod ingest;
 mod journal;
 mod keyfile;
@@ -34,9 +35,11 @@ pub use error::{
     AccountError, AppendError, BuildError, CommitError, Fork, IngestError, JoinError, OpenError,
     QuarantineReason, ReadError, SealingError,
 };
+pub use guard::{Guard, GuardId};
 pub use ingest::{Ingested, Opened, Outcome};
 pub use keyfile::{
-    KeyFileError, keep_recovery_seed, load_or_create_device_keys, load_recovery_seed,
+    Kept, KeyFileError, device_keys_kept, keep_device_keys, keep_recovery_seed,
+    load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};
 pub use reader::{Checkpointer, DocInfo, Pages, Reader, Reading};

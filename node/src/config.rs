@@ -69,6 +69,8 @@ pub enum ConfigError {
 pub struct Config {
     /// `[audit]`
     pub audit: Audit,
+    /// `[keys]`
+    pub keys: Keys,
     /// `[metrics]`
     pub metrics: Metrics,
 }
@@ -114,6 +116,27 @@ pub enum Durable {
     Soon,
     /// Before anybody acts on it, each entry.
     Each,
+}
+
+/// How the device's keys are kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Keys {
+    /// What seals them on the disk.
+    pub at_rest: AtRest,
+}
+
+/// What seals the device's keys on the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AtRest {
+    /// The Secret Service, if it answers when they are made; as they are, later.
+    #[default]
+    Auto,
+    /// The Secret Service, from now on.
+    SecretService,
+    /// Nothing, from now on: a file that only its owner can read.
+    File,
 }
 
 /// Figures of the node for Prometheus.
@@ -225,9 +248,25 @@ impl Config {
         if text.len() as u64 > MAX_CONFIG {
             return Err(ConfigError::TooLarge { path });
         }
-        toml::from_str(&text).map_err(|error| ConfigError::Syntax {
-            path,
-            reason: error.to_string(),
+        Self::parse(&text).map_err(|reason| ConfigError::Syntax { path, reason })
+    }
+
+    /// What is wrong is one line, with its place.
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            let message = error.message().replace('\n', " ");
+            match before {
+                Some(before) => {
+                    let line = before.split('\n').count();
+                    let column = before.rsplit('\n').next().unwrap_or_default();
+                    format!(
+                        "line {line}, column {}: {message}",
+                        column.chars().count() + 1
+                    )
+                }
+                None => message,
+            }
         })
     }
 }

@@ -19,3 +19,4 @@ pub mod row_fold;
 pub mod rows;
 pub mod show;
 mod unseen;
+mod vault;

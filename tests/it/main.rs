@@ -38,6 +38,7 @@ mod sync;
 mod tidy;
 mod told;
 mod upstream;
+mod vault;
 mod voice;
 
 /// A file that no `mod` line names would never be compiled.

@@ -251,7 +251,7 @@ fn nothing_came(world: &TestWorld, stranger: Running, members: &[Running]) {
     };
     let key = world.dir().join("n3.key");
     std::fs::copy(state.join("device.key"), &key).unwrap();
-    let keys = load_or_create_device_keys(&key, &mut OsEntropy).unwrap();
+    let keys = load_or_create_device_keys(&key, None, &mut OsEntropy).unwrap();
     let heads = |folder: &Path| {
         let entropy = Box::new(OsEntropy);
         let store = Store::open(folder, keys.clone(), Timestamp(0), entropy).unwrap();

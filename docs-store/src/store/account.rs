@@ -66,8 +66,10 @@ impl Store {
     ///
     /// # Errors
     /// [`AccountError::Seed`].
-    pub fn recovery_seed(&self) -> Result<Option<RecoverySeed>, AccountError> {
-        Ok(load_recovery_seed(&self.dir.join(SEED_FILE))?)
+    pub fn recovery_seed(&mut self) -> Result<Option<RecoverySeed>, AccountError> {
+        let path = self.dir.join(SEED_FILE);
+        let seed = load_recovery_seed(&path, &self.keys, self.entropy.as_mut())?;
+        Ok(seed)
     }
 
     fn seed(&mut self) -> Result<RecoverySeed, AccountError> {
@@ -76,7 +78,8 @@ impl Store {
             return Ok(seed);
         }
         let seed = RecoverySeed(random(self.entropy.as_mut())?);
-        keep_recovery_seed(&self.dir.join(SEED_FILE), &seed)?;
+        let path = self.dir.join(SEED_FILE);
+        keep_recovery_seed(&path, &seed, &self.keys, self.entropy.as_mut())?;
         Ok(seed)
     }
 

@@ -198,6 +198,10 @@ pub struct AtRest {
     pub mode: Option<u32>,
     /// Whether the disk below is known to be encrypted.
     pub encrypted: bool,
+    /// Whether they are sealed by a key of the Secret Service.
+    pub sealed: bool,
+    /// Whether there is a Secret Service that would seal them.
+    pub service: bool,
 }
 
 /// All that was tried and looked at.

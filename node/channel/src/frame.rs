@@ -19,6 +19,8 @@ const HEADER: usize = 5;
 pub(crate) struct Inbox {
     pub(crate) bytes: Vec<u8>,
     taken: usize,
+    /// Whether a small read was once filled.
+    pub(crate) busy: bool,
     pub(crate) fds: VecDeque<OwnedFd>,
 }
 

@@ -8,8 +8,11 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 use crate::MAX_FDS;
 use crate::frame::Inbox;
 
-/// Bytes read in one call.
-const CHUNK: usize = 64 << 10;
+/// Bytes read in one call at first: most frames are smaller, and each page of it is
+/// one that a new process has to be given.
+const LITTLE: usize = 4 << 10;
+/// And of an inbox that was once filled by that.
+const MUCH: usize = 64 << 10;
 
 /// Sends what fits, without SIGPIPE.
 pub(crate) fn send(
@@ -32,10 +35,24 @@ pub(crate) fn send(
 
 /// Reads what is there into the inbox; 0 is the end.
 pub(crate) fn receive(socket: BorrowedFd<'_>, inbox: &mut Inbox) -> io::Result<usize> {
-    let mut chunk = [0_u8; CHUNK];
+    if inbox.busy {
+        return receive_much(socket, inbox);
+    }
+    let count = receive_into(&mut [0; LITTLE], socket, inbox)?;
+    inbox.busy = count == LITTLE;
+    Ok(count)
+}
+
+// Its buffer is in a stack frame of its own, which small reads do not touch.
+#[inline(never)]
+fn receive_much(socket: BorrowedFd<'_>, inbox: &mut Inbox) -> io::Result<usize> {
+    receive_into(&mut [0; MUCH], socket, inbox)
+}
+
+fn receive_into(chunk: &mut [u8], socket: BorrowedFd<'_>, inbox: &mut Inbox) -> io::Result<usize> {
     let mut control = nix::cmsg_space!([RawFd; MAX_FDS]);
     let (count, received, cut) = {
-        let mut parts = [IoSliceMut::new(&mut chunk)];
+        let mut parts = [IoSliceMut::new(chunk)];
         let message = recvmsg::<()>(
             socket.as_raw_fd(),
             &mut parts,

@@ -19,6 +19,7 @@ use super::out;
 use crate::api::Failure;
 use crate::paths::Paths;
 use crate::show;
+use crate::vault;
 
 /// How long all the trials may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -164,6 +165,8 @@ fn at_rest() -> AtRest {
         path: key.display().to_string(),
         mode: mode.ok(),
         encrypted: encrypted(&paths.state).unwrap_or_default(),
+        sealed: vault::is_sealed(&key),
+        service: vault::is_offered(),
     }
 }
 

@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::*;
 
 fn parse(text: &str) -> Result<Config, String> {
-    toml::from_str(text).map_err(|error| error.to_string())
+    Config::parse(text)
 }
 
 /// A folder that is gone at the end.
@@ -38,6 +38,7 @@ fn no_file_and_an_empty_one_say_the_same() {
     assert_eq!(Config::load(&folder.0).unwrap(), none);
     assert_eq!(none.audit.window.span(), DAY * 30);
     assert_eq!(none.audit.durable, Durable::Soon);
+    assert_eq!(none.keys.at_rest, AtRest::Auto);
     assert_eq!(none.metrics.listen, None);
 }
 
@@ -45,12 +46,13 @@ fn no_file_and_an_empty_one_say_the_same() {
 fn a_box_has_its_own_window_and_others_the_nodes() {
     let config = parse(
         "[audit]\nwindow = \"60d\"\ndurable = \"each\"\n[audit.box.web]\nwindow = \"36h\"\n\
-         [metrics]\nlisten = \"[::1]:9464\"\n",
+         [keys]\nat_rest = \"secret-service\"\n[metrics]\nlisten = \"[::1]:9464\"\n",
     )
     .unwrap();
     assert_eq!(config.audit.window_of("web").span(), DAY * 3 / 2);
     assert_eq!(config.audit.window_of("other").span(), DAY * 60);
     assert_eq!(config.audit.durable, Durable::Each);
+    assert_eq!(config.keys.at_rest, AtRest::SecretService);
     assert!(config.metrics.listen.is_some());
 }
 
@@ -75,7 +77,10 @@ fn what_is_not_known_is_refused_with_its_place() {
         ("[audit]\nwindow = \"30d\"\nwindow = \"31d\"", "line 3"),
     ] {
         let error = parse(text).unwrap_err();
-        assert!(error.contains(line), "{text:?}: {error}");
+        assert!(
+            error.starts_with(line) && !error.contains('\n'),
+            "{text:?}: {error}"
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use crate::api::Failure;
 use crate::config::Config;
 use crate::log::log;
 use crate::paths::Paths;
+use crate::vault;
 
 /// Between two looks at what has no event: files, limits, idleness.
 const TICK: Duration = Duration::from_millis(500);
@@ -117,7 +118,9 @@ async fn serve(
         .socket()
         .map_err(|error| Failure::host(error.to_string()))?;
     let (events, mut incoming) = mpsc::channel(EVENTS);
-    let opened = store::open(&paths)?;
+    let key_file = paths.state.join("device.key");
+    let keys = vault::device_keys(&key_file, config.keys.at_rest).await?;
+    let opened = store::open(&paths, keys)?;
     let mut store_tells = opened.tells;
     let mut node = Node::new(paths, events.clone(), opened.asks, opened.keys, name);
     node.incarnation = opened.incarnation;

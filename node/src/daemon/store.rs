@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bailey_docs_store::{
     AddOffer, ChainId, Checkpointer, DeviceKeys, DevicePublic, DocId, Head, OsEntropy, Reader,
-    Role, Store, Urgency, load_or_create_device_keys,
+    Role, Store, Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;
@@ -176,10 +176,8 @@ pub(crate) struct Opened {
 }
 
 /// Opens the store and starts its thread.
-pub(crate) fn open(paths: &Paths) -> Result<Opened, Failure> {
+pub(crate) fn open(paths: &Paths, keys: DeviceKeys) -> Result<Opened, Failure> {
     let host = |error: &dyn std::fmt::Display| Failure::host(format!("store: {error}"));
-    let keys = load_or_create_device_keys(&paths.state.join("device.key"), &mut OsEntropy)
-        .map_err(|error| host(&error))?;
     let store = Store::open(
         &paths.state,
         keys.clone(),

@@ -404,6 +404,10 @@ fn confined(seen: &Observed) -> Finding {
     )
 }
 
+/// Has the node seal its keys when it starts next.
+const SEAL_KEYS: &str = "d=${XDG_CONFIG_HOME:-~/.config}/bailey; mkdir -p $d && \
+                         printf '[keys]\\nat_rest = \"secret-service\"\\n' >> $d/config.toml";
+
 fn at_rest(keys: &AtRest) -> Finding {
     let rung = Rung::Keys;
     let text = match keys.mode {
@@ -412,18 +416,33 @@ fn at_rest(keys: &AtRest) -> Finding {
     };
     let wide = keys.mode.is_some_and(|mode| mode & 0o077 != 0);
     let word = shell_word(keys.path.as_bytes());
-    match (wide, keys.encrypted) {
-        (true, _) => finding(rung, Outcome::No, format!("{text}: others read it"))
+    if wide {
+        return finding(rung, Outcome::No, format!("{text}: others read it"))
             .loses("the device's keys: whoever has them is this device")
-            .helped_by(format!("chmod 600 {word}")),
-        (false, true) => finding(rung, Outcome::Ok, format!("{text}, on an encrypted disk")),
-        (false, false) => finding(
+            .helped_by(format!("chmod 600 {word}"));
+    }
+    let sealed = "sealed by a key of your Secret Service";
+    match (keys.sealed, keys.encrypted) {
+        (true, true) => finding(
             rung,
-            Outcome::Weaker,
-            format!("{text}: anyone with the disk reads it"),
-        )
-        .loses("the device's keys and audit, with the disk")
-        .helped_by("lsblk --output NAME,TYPE,FSTYPE,MOUNTPOINTS"),
+            Outcome::Ok,
+            format!("{text}, {sealed}, on an encrypted disk"),
+        ),
+        (true, false) => finding(
+            rung,
+            Outcome::Ok,
+            format!("{text}, {sealed}: the disk alone does not open it"),
+        ),
+        (false, true) => finding(rung, Outcome::Ok, format!("{text}, on an encrypted disk")),
+        (false, false) => {
+            let fact = format!("{text}: anyone with the disk reads it");
+            let weaker = finding(rung, Outcome::Weaker, fact)
+                .loses("the device's keys and audit, with the disk");
+            weaker.helped_by(match keys.service {
+                true => SEAL_KEYS,
+                false => "lsblk --output NAME,TYPE,FSTYPE,MOUNTPOINTS",
+            })
+        }
     }
 }
 

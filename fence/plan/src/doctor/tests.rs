@@ -42,7 +42,45 @@ fn keys() -> AtRest {
         path: "/home/ada/.local/state/bailey/device.key".into(),
         mode: Some(0o600),
         encrypted: true,
+        sealed: false,
+        service: false,
     }
+}
+
+#[test]
+fn keys_on_the_disk_are_called_what_they_are() {
+    let said = |mode, encrypted, sealed, service| {
+        let keys = AtRest {
+            mode,
+            encrypted,
+            sealed,
+            service,
+            ..keys()
+        };
+        let found = judge(&able(), &keys);
+        let found = found.into_iter().find(|found| found.rung == Rung::Keys);
+        let found = found.unwrap();
+        format!(
+            "{:7} {}: {} [{}]\n",
+            found.outcome.as_str(),
+            found.fact,
+            found.lost,
+            found.remedy
+        )
+    };
+    let mut text = String::new();
+    for mode in [None, Some(0o600), Some(0o640)] {
+        for (encrypted, sealed, service) in [
+            (false, false, false),
+            (false, false, true),
+            (false, true, true),
+            (true, false, true),
+            (true, true, true),
+        ] {
+            text += &said(mode, encrypted, sealed, service);
+        }
+    }
+    insta::assert_snapshot!(text);
 }
 
 fn shown(seen: &Observed) -> String {
