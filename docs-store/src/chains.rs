@@ -202,6 +202,13 @@ pub(crate) fn range(
     Ok(envelopes)
 }
 
+/// The numbers of a chain's envelopes that are here, in order.
+pub(crate) fn numbers(db: &Connection, row: i64) -> rusqlite::Result<Vec<u64>> {
+    let mut statement =
+        db.prepare_cached("SELECT seq FROM envelopes WHERE chain = ?1 ORDER BY seq")?;
+    statement.query_map([row], |row| row.get(0).map(uint))?.collect()
+}
+
 /// One envelope.
 pub(crate) fn envelope(db: &Connection, row: i64, seq: u64) -> rusqlite::Result<Option<Vec<u8>>> {
     db.prepare_cached("SELECT bytes FROM envelopes WHERE chain = ?1 AND seq = ?2")?

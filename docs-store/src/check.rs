@@ -1,7 +1,7 @@
 //! Looks at everything that is kept: every envelope's signature, place and seal,
 //! every entry's number, every row of the journal. Changes nothing.
 
-use bailey_envelope::{ChainId, DocId, Hash, Verified, open_row, verify};
+use bailey_envelope::{ChainId, DocId, Hash, Tombstone, Verified, open_row, verify};
 use bailey_model::AccountId;
 use rusqlite::Connection;
 
@@ -16,6 +16,7 @@ use crate::schema::unpack;
 use crate::segment::Segment;
 use crate::spans::{self, Span};
 use crate::store::{members_stored, stored_account};
+use crate::thin::tables;
 
 /// Faults that are told of one chain; the others are counted.
 const MAX_FAULTS: usize = 16;
@@ -31,6 +32,8 @@ pub struct Checked {
     pub entries: u64,
     /// Envelopes that wait for a key.
     pub waiting: u64,
+    /// Entries that were thinned, by tombstones that hold.
+    pub thinned: u64,
     /// What does not hold, by the envelope's number: the first few.
     pub faults: Vec<(u64, String)>,
     /// How many do not, in all.
@@ -68,6 +71,7 @@ impl Reader {
             envelopes: 0,
             entries: 0,
             waiting: 0,
+            thinned: 0,
             faults: Vec::new(),
             faulty: 0,
         };
@@ -159,10 +163,20 @@ impl Looker<'_> {
         };
         let public = member.public;
         let (mut prev, mut last_no, mut open) = (None, 0, OpenSegment::new(id));
-        for seq in 1..=chain.seq {
+        let mut seq = 0;
+        while seq < chain.seq {
+            seq += 1;
             let Some(bytes) = chains::envelope(self.db, row, seq)? else {
-                self.fault(seq, "it is missing");
-                prev = None;
+                prev = match self.tombstone(id, (row, seq), prev, &mut last_no)? {
+                    Some((last_seq, last)) => {
+                        seq = last_seq;
+                        Some(last)
+                    }
+                    None => {
+                        self.fault(seq, "it is missing");
+                        None
+                    }
+                };
                 continue;
             };
             let verified = match verify(&bytes, &public) {
@@ -190,6 +204,38 @@ impl Looker<'_> {
             self.fault(chain.seq, "its hash is not that of the head");
         }
         Ok(())
+    }
+
+    /// What stands in the place of an envelope that is not here, if it holds: the
+    /// last number that it stands for, and the hash of that one.
+    fn tombstone(
+        &mut self,
+        id: &ChainId,
+        (row, seq): (i64, u64),
+        prev: Option<Hash>,
+        last_no: &mut u64,
+    ) -> Result<Option<(u64, Hash)>, ReadError> {
+        let grave = tables::grave_from(self.db, row, seq)?;
+        let Some(grave) = grave.filter(|grave| grave.first_seq <= seq) else {
+            return Ok(None);
+        };
+        let said = Tombstone::decode(&grave.bytes).ok();
+        let signer = said.and_then(|said| self.members.get(&said.signer));
+        let verified = signer
+            .and_then(|signer| Tombstone::verify(&grave.bytes, &signer.public).ok())
+            .filter(|it| (it.chain, it.account) == (*id, self.account));
+        let Some(it) = verified else {
+            self.fault(seq, "its tombstone does not hold");
+            return Ok(Some((grave.last_seq, grave.last_hash)));
+        };
+        let noted = (it.first_seq, it.last_seq, it.last) == (grave.first_seq, grave.last_seq, grave.last_hash);
+        let follows = seq != it.first_seq || prev.is_none_or(|prev| prev == it.prev);
+        if !noted || !follows {
+            self.fault(seq, "its tombstone is not in its place");
+        }
+        self.checked.thinned += grave.entries;
+        *last_no = it.last_no.max(*last_no);
+        Ok(Some((it.last_seq, it.last)))
     }
 
     fn entries(

@@ -13,7 +13,7 @@ pub(crate) const FILE: &str = "store.db";
 /// `BAIL`: a file with another id is not a store of ours.
 const APPLICATION_ID: i32 = 0x4241_494c;
 /// Version of the tables.
-const USER_VERSION: i32 = 2;
+const USER_VERSION: i32 = 3;
 /// The oldest version that is brought up to it.
 const OLDEST_VERSION: i32 = 1;
 /// Pages of write-ahead log after which the writer itself checkpoints. That
@@ -52,8 +52,8 @@ CREATE TABLE quarantine(
   bytes BLOB NOT NULL);
 ";
 
-/// What version 2 has and version 1 had not. Its rows are counted when the store
-/// opens, which takes its keys.
+/// What each version has that the one before had not. Rows of what was there are
+/// counted when the store opens, which takes its keys.
 const FROM_1: &str = "
 CREATE TABLE spans(
   chain INTEGER NOT NULL, segment INTEGER NOT NULL, first_no INTEGER NOT NULL,
@@ -169,6 +169,7 @@ fn fill(path: &Path) -> rusqlite::Result<()> {
     db.pragma_update(None, "application_id", APPLICATION_ID)?;
     db.pragma_update(None, "user_version", USER_VERSION)?;
     db.execute_batch(TABLES)?;
+    db.execute_batch(crate::thin::tables::TABLES)?;
     db.close().map_err(|(_, error)| error)
 }
 
@@ -183,10 +184,13 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection, OpenDbError> {
     db.pragma_update(None, "journal_mode", "WAL")
         .map_err(damaged)?;
     if (OLDEST_VERSION..USER_VERSION).contains(&version) {
-        bring_up(&mut db).map_err(damaged)?;
+        bring_up(&mut db, version).map_err(damaged)?;
     } else {
         check(&path, version)?;
     }
+    // What is deleted is overwritten: keys above all.
+    db.pragma_update(None, "secure_delete", "ON")
+        .map_err(damaged)?;
     db.pragma_update(None, "synchronous", "NORMAL")
         .map_err(damaged)?;
     db.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_BACKSTOP_PAGES)
@@ -216,9 +220,13 @@ pub(crate) fn open_checkpointer(dir: &Path) -> Result<Connection, OpenDbError> {
 }
 
 /// Brings the tables of an older version up to this one's, all of it or nothing.
-fn bring_up(db: &mut Connection) -> rusqlite::Result<()> {
+fn bring_up(db: &mut Connection, version: i32) -> rusqlite::Result<()> {
     let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    tx.execute_batch(FROM_1)?;
+    if version < 2 {
+        tx.execute_batch(FROM_1)?;
+    }
+    tx.execute_batch(crate::thin::tables::TABLES)?;
+    tx.execute_batch(crate::thin::tables::UNNOTED)?;
     tx.pragma_update(None, "user_version", USER_VERSION)?;
     tx.commit()
 }

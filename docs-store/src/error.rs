@@ -304,7 +304,25 @@ pub enum IngestError {
         /// Why.
         reason: QuarantineReason,
     },
+    /// A tombstone of what is not here, whose window is not over by this device's
+    /// clock. Another device may still have it.
+    #[error("device {0} says that entries are thinned before their window is over")]
+    EarlyTombstone(DeviceId),
     /// The database refused; offer it again.
+    #[error(transparent)]
+    Db(#[from] DbError),
+}
+
+/// A slice of thinning that is not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ThinError {
+    /// The summary cannot be entered.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// The summary before cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The database refused.
     #[error(transparent)]
     Db(#[from] DbError),
 }
@@ -356,5 +374,6 @@ from_sqlite!(
     AccountError,
     JoinError,
     IngestError,
+    ThinError,
     ReadError
 );

@@ -9,8 +9,8 @@
 mod opening;
 
 use bailey_envelope::{
-    ChainId, DecodeError, DevicePublic, DocId, Hash, Header, Kind, MAX_ENVELOPE, Verified, peek,
-    verify,
+    ChainId, DecodeError, DevicePublic, DocId, Hash, Header, Kind, MAX_ENVELOPE, Tombstone,
+    Verified, peek, verify,
 };
 use bailey_model::{AccountId, Entry, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
@@ -22,6 +22,7 @@ use crate::error::{Fork, IngestError, QuarantineReason};
 use crate::keys::{KeyRecord, store_epoch, store_wraps};
 use crate::spans::{self, Span};
 use crate::store::{Store, account_node};
+use crate::thin::{Noted, tables};
 
 use opening::{Opener, Opening};
 pub(crate) use opening::{SegmentCache, apply, check_numbers};
@@ -65,6 +66,8 @@ pub enum Outcome {
     Waiting,
     /// It was here already.
     Duplicate,
+    /// A tombstone: its chain goes on after it.
+    Thinned,
 }
 
 /// Entries of a chain, in order.
@@ -85,6 +88,9 @@ impl Store {
     pub fn ingest(&mut self, bytes: &[u8], now: Timestamp) -> Result<Ingested, IngestError> {
         if bytes.len() > MAX_ENVELOPE {
             return Err(IngestError::TooLarge(bytes.len()));
+        }
+        if Tombstone::is_one(bytes) {
+            return self.ingest_tombstone(bytes, now);
         }
         let header = peek(bytes).map_err(|error| match error {
             DecodeError::TooLarge(len) => IngestError::TooLarge(len),
@@ -154,7 +160,10 @@ impl Store {
                 .row
                 .map(|row| chains::hash_at(&self.db, row, fields.seq))
                 .transpose()?;
-            let ours = ours.flatten().ok_or(IngestError::Misfit("number"))?;
+            let Some(ours) = ours.flatten() else {
+                // It was thinned; whoever still has it may keep it.
+                return Ok(None);
+            };
             if ours == verified.hash {
                 return Ok(None);
             }
@@ -171,6 +180,10 @@ impl Store {
             });
         }
         if fields.seq > 1 && fields.prev != chain.hash {
+            // That hash may be no word of the writer's.
+            if self.goes_on_from_another(&chain)? {
+                return Err(IngestError::Misfit("what follows a tombstone of another device"));
+            }
             return Err(self.fork(verified, bytes, chain.seq, chain.hash, now)?);
         }
         self.check_caps(&chain, &verified.header)?;
@@ -280,12 +293,18 @@ impl Store {
         chain.opened = fields.seq;
         let device = self.device;
         let mut arrived = false;
+        let stamp = self.thin.mark().max(now);
         self.keep(chain, verified, bytes, now, |db, _| {
             arrived = !store_wraps(db, &record, &fields.chain.writer, &device)?.is_empty();
             match &record.epoch {
-                // An epoch of an earlier life of this store.
-                Some(epoch) if fields.chain.writer == device => store_epoch(db, epoch),
-                _ => Ok(()),
+                Some(epoch) => {
+                    tables::note_epoch(db, &fields.chain.writer, epoch, record.hours, stamp)?;
+                    match fields.chain.writer == device {
+                        true => store_epoch(db, epoch),
+                        false => Ok(()),
+                    }
+                }
+                None => Ok(()),
             }
         })?;
         let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
@@ -305,22 +324,35 @@ impl Store {
         let fields = verified.header.fields;
         let id = fields.chain;
         let account = self.account().ok_or(IngestError::NoAccount)?;
+        let mut hours = 0;
         let opening = if chain.opened == chain.seq {
             let Self {
                 db, ring, cache, ..
             } = self;
-            Opener {
+            let mut opener = Opener {
                 db,
                 account,
                 ring,
                 cache,
-            }
-            .open(&id, &mut chain, verified)?
+                hours: 0,
+            };
+            let opening = opener.open(&id, &mut chain, verified)?;
+            hours = opener.hours;
+            opening
         } else {
             Opening::Waiting
         };
+        let noted = Noted {
+            segment: fields.segment,
+            key_id: verified.header.key_id,
+            hours,
+            seq: fields.seq,
+            stamp: self.thin.mark().max(now),
+            closed: fields.kind == Kind::Closed,
+        };
         let (hash, reason, span) = (verified.hash, opening.reason(), opening.span());
         let kept = self.keep(chain, verified, bytes, now, |db, row| {
+            tables::note(db, row, &noted)?;
             if let Some(span) = &span {
                 spans::add(db, row, fields.segment, span)?;
             }
@@ -336,7 +368,7 @@ impl Store {
         let mut ingested = Ingested::new(&id, fields.seq, Outcome::New);
         match opening {
             Opening::Entries(entries) => {
-                self.note_own(&id, &entries);
+                self.note_opened(&id, &entries, now)?;
                 ingested.opened.push(Opened { chain: id, entries });
             }
             Opening::Waiting => ingested.outcome = Outcome::Waiting,
@@ -408,7 +440,7 @@ impl Store {
         for (id, mut chain) in waiting {
             let entries = self.open_chain(account, &id, &mut chain, &mut budget, now)?;
             if !entries.is_empty() {
-                self.note_own(&id, &entries);
+                self.note_opened(&id, &entries, now)?;
                 opened.push(Opened { chain: id, entries });
             }
         }
@@ -436,14 +468,18 @@ impl Store {
             let Self {
                 db, ring, cache, ..
             } = self;
-            match (Opener {
+            let mut opener = Opener {
                 db,
                 account,
                 ring,
                 cache,
-            })
-            .open(id, chain, &verified)?
-            {
+                hours: 0,
+            };
+            let opening = opener.open(id, chain, &verified)?;
+            if opener.hours > 0 {
+                new.hours.push((verified.header.fields.segment, opener.hours));
+            }
+            match opening {
                 Opening::Waiting => break,
                 Opening::Entries(entries) => {
                     let span = Span::of_entries(&entries);
@@ -486,12 +522,30 @@ impl Store {
                 span,
             )?;
         }
+        for (segment, hours) in &new.hours {
+            let row = row.ok_or(rusqlite::Error::InvalidQuery)?;
+            tables::note_hours(&tx, row, *segment, *hours)?;
+        }
         for (hash, reason) in &new.aside {
             chains::quarantine(&tx, hash, &[], &reason.to_string(), now)?;
         }
         tx.commit()?;
         self.chains.insert(*id, *chain);
         Ok(())
+    }
+
+    /// Entries that can be read now, and were not before.
+    fn note_opened(
+        &mut self,
+        id: &ChainId,
+        entries: &[Entry],
+        now: Timestamp,
+    ) -> Result<(), DbError> {
+        self.note_own(id, entries);
+        match id.doc {
+            DocId::Days => self.note_thinned(id.writer, entries, now),
+            _ => Ok(()),
+        }
     }
 
     /// Entries of an earlier life of this very device: their numbers are used.
@@ -515,11 +569,12 @@ impl Store {
 #[derive(Debug, Default)]
 struct OpenedNew {
     spans: Vec<(u32, Span)>,
+    hours: Vec<(u32, u32)>,
     aside: Vec<(Hash, QuarantineReason)>,
 }
 
 impl Ingested {
-    fn new(chain: &ChainId, seq: u64, outcome: Outcome) -> Self {
+    pub(crate) fn new(chain: &ChainId, seq: u64, outcome: Outcome) -> Self {
         Self {
             chain: *chain,
             seq,

@@ -19,6 +19,8 @@ use crate::entropy::{Entropy, NoEntropy, random};
 const VERSION: u8 = 1;
 const RECORD_EPOCH: u8 = 1;
 const RECORD_WRAPS: u8 = 2;
+/// As [`RECORD_EPOCH`], with the window of what it seals.
+const RECORD_EPOCH_OF_WINDOW: u8 = 3;
 /// Most wraps of one record: about 190 bytes each, so a record stays well
 /// below an envelope's cap.
 pub(crate) const MAX_WRAPS: usize = 512;
@@ -44,6 +46,9 @@ pub(crate) struct Wrap {
 pub(crate) struct KeyRecord {
     /// Set if this record begins an epoch of its writer.
     pub(crate) epoch: Option<Epoch>,
+    /// The window of what that epoch seals, in hours; 0 where it is not said: by a
+    /// version that had one epoch for all.
+    pub(crate) hours: u32,
     /// Heads of the account's document that it rests on; associated data of
     /// each wrap.
     pub(crate) membership: Vec<Hash>,
@@ -72,6 +77,10 @@ pub enum KeyRecordError {
 impl KeyRecord {
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let (record, fields) = match &self.epoch {
+            Some(epoch) if self.hours > 0 => (
+                RECORD_EPOCH_OF_WINDOW,
+                postcard::to_stdvec(&(epoch, self.hours, &self.membership, &self.wraps)),
+            ),
             Some(epoch) => (
                 RECORD_EPOCH,
                 postcard::to_stdvec(&(epoch, &self.membership, &self.wraps)),
@@ -91,12 +100,26 @@ impl KeyRecord {
             return Err(KeyRecordError::Newer);
         }
         let decoded = match *record {
+            RECORD_EPOCH_OF_WINDOW => {
+                let ((epoch, hours, membership, wraps), rest) =
+                    postcard::take_from_bytes(fields).map_err(|_| malformed)?;
+                (
+                    Self {
+                        epoch: Some(epoch),
+                        hours,
+                        membership,
+                        wraps,
+                    },
+                    rest,
+                )
+            }
             RECORD_EPOCH => {
                 let ((epoch, membership, wraps), rest) =
                     postcard::take_from_bytes(fields).map_err(|_| malformed)?;
                 (
                     Self {
                         epoch: Some(epoch),
+                        hours: 0,
                         membership,
                         wraps,
                     },
@@ -109,6 +132,7 @@ impl KeyRecord {
                 (
                     Self {
                         epoch: None,
+                        hours: 0,
                         membership,
                         wraps,
                     },
@@ -216,30 +240,21 @@ pub(crate) fn store_epoch(db: &Connection, epoch: &Epoch) -> rusqlite::Result<()
     Ok(())
 }
 
-/// One's own epochs, oldest first.
-pub(crate) fn own_epochs(db: &Connection) -> rusqlite::Result<Vec<Epoch>> {
-    let mut statement =
-        db.prepare("SELECT number, key_id, made FROM epochs ORDER BY number, made")?;
-    let rows = statement.query_map([], |row| {
-        Ok(Epoch {
-            number: row.get(0)?,
-            key_id: KeyId(row.get(1)?),
-            made: crate::db::uint(row.get(2)?),
-        })
-    })?;
-    rows.collect()
-}
-
-/// Epochs that an entry of the window may be sealed under: an epoch is out
-/// once the one after it has been there for the whole window.
-pub(crate) fn in_window(epochs: &[Epoch], window_days: u16, now: Timestamp) -> Vec<Epoch> {
-    let window = u64::from(window_days) * 86_400_000;
-    let oldest = now.0.saturating_sub(window);
+/// Epochs, each with the hours of the window of what it seals, that an entry of
+/// the window may be sealed under: an epoch is out once the one after it of the
+/// same window has been there for all of it.
+pub(crate) fn in_window(epochs: &[(Epoch, u32)], now: Timestamp) -> Vec<Epoch> {
+    let stands = |at: usize, hours: u32| {
+        let oldest = now.0.saturating_sub(u64::from(hours) * 3_600_000);
+        let mut later = epochs.iter().skip(at + 1);
+        let next = later.find(|(_, other)| *other == hours);
+        next.is_none_or(|(next, _)| next.made >= oldest)
+    };
     epochs
         .iter()
         .enumerate()
-        .filter(|(at, _)| epochs.get(at + 1).is_none_or(|next| next.made >= oldest))
-        .map(|(_, epoch)| *epoch)
+        .filter(|(at, (_, hours))| stands(*at, *hours))
+        .map(|(_, (epoch, _))| *epoch)
         .collect()
 }
 
@@ -271,6 +286,11 @@ impl KeyRing {
             self.open.clear();
         }
         self.open.insert(key.id(), key);
+    }
+
+    /// Lets go of a key.
+    pub(crate) fn forget(&mut self, key_id: &KeyId) {
+        self.open.remove(key_id);
     }
 
     /// Finds a writer's key by its name, opening a stored wrap if need be: the
@@ -326,24 +346,31 @@ mod tests {
             key_id: KeyId([0; 32]),
             made: day * 86_400_000,
         };
-        let epochs = [epoch(1, 0), epoch(2, 10), epoch(3, 50)];
+        // One of a longer window between them changes nothing.
+        let epochs = [
+            (epoch(1, 0), 720),
+            (epoch(4, 5), 9600),
+            (epoch(2, 10), 720),
+            (epoch(3, 50), 720),
+        ];
         let kept = |day: u64| -> Vec<u32> {
-            in_window(&epochs, 30, Timestamp(day * 86_400_000))
+            in_window(&epochs, Timestamp(day * 86_400_000))
                 .iter()
                 .map(|epoch| epoch.number)
                 .collect()
         };
-        assert_eq!(kept(5), [1, 2, 3]);
-        assert_eq!(kept(40), [1, 2, 3]);
-        assert_eq!(kept(41), [2, 3]);
-        assert_eq!(kept(81), [3]);
-        assert_eq!(kept(9999), [3]);
+        assert_eq!(kept(5), [1, 4, 2, 3]);
+        assert_eq!(kept(40), [1, 4, 2, 3]);
+        assert_eq!(kept(41), [4, 2, 3]);
+        assert_eq!(kept(81), [4, 3]);
+        assert_eq!(kept(9999), [4, 3]);
     }
 
     #[test]
     fn malformed_and_newer_records_are_told_apart() {
         let record = KeyRecord {
             epoch: None,
+            hours: 0,
             membership: vec![Hash([1; 32])],
             wraps: Vec::new(),
         };

@@ -25,15 +25,18 @@ mod spans;
 mod store;
 #[cfg(test)]
 mod testing;
+mod thin;
 
 pub use account::{AddOffer, Member, Members, OfferError, RecordError, Role};
-pub use bailey_envelope::{ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, RecoverySeed};
+pub use bailey_envelope::{
+    ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, RecoverySeed, Tombstone,
+};
 pub use check::{Checked, CheckedRest};
 pub use db::{DbError, OpenDbError};
 pub use entropy::{Entropy, NoEntropy, OsEntropy};
 pub use error::{
     AccountError, AppendError, BuildError, CommitError, Fork, IngestError, JoinError, OpenError,
-    QuarantineReason, ReadError, SealingError,
+    QuarantineReason, ReadError, SealingError, ThinError,
 };
 pub use guard::{Guard, GuardId};
 pub use ingest::{Ingested, Opened, Outcome};
@@ -42,7 +45,8 @@ pub use keyfile::{
     load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};
-pub use reader::{Checkpointer, DocInfo, Pages, Reader, Reading};
+pub use reader::{Checkpointer, DocInfo, Gone, Pages, Reader, Reading};
 pub use schema::{MAX_ENTRY, PackError, UnpackError, pack, unpack};
 pub use segment::{SegmentFault, fuzz_body};
 pub use store::{Store, Urgency};
+pub use thin::{Early, Moment, Slice};

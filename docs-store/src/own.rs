@@ -12,6 +12,7 @@ use crate::db::{int, uint};
 use crate::keys::KeyRecord;
 use crate::segment::{BATCH_BYTES, BATCH_ENTRIES, Segment};
 use crate::spans::Span;
+use crate::thin::Noted;
 
 /// How long a batch waits after its last entry, in milliseconds.
 const QUIET_MS: u64 = 1_000;
@@ -42,8 +43,13 @@ pub(crate) struct OwnDoc {
     pub(crate) segment_since: Option<Timestamp>,
     /// The segment, once it has something.
     pub(crate) content: Option<Segment>,
+    /// The same, read back from what was sealed.
+    pub(crate) shadow: Option<Segment>,
     /// Its key, once there is an epoch.
     pub(crate) key: Option<SegmentKey>,
+    /// Hours of its window, and the epoch that it is sealed under, once it has a key.
+    pub(crate) hours: u32,
+    pub(crate) epoch: u32,
     /// The entry after which nothing more is expected for a while.
     pub(crate) rests_after: Option<u64>,
     /// What waits to be sealed.
@@ -60,7 +66,10 @@ impl OwnDoc {
             segment: 1,
             segment_since: None,
             content: None,
+            shadow: None,
             key: None,
+            hours: 0,
+            epoch: 0,
             rests_after: None,
             batch: VecDeque::new(),
             bytes: 0,
@@ -124,6 +133,8 @@ pub(crate) struct Built {
     pub(crate) made: Timestamp,
     pub(crate) bytes: Vec<u8>,
     pub(crate) carries: Carries,
+    /// What is noted of its segment, if it has one.
+    pub(crate) noted: Option<Noted>,
 }
 
 /// What a built envelope carries, and so what is stored beside it.

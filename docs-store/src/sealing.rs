@@ -1,22 +1,41 @@
 //! Batches become envelopes.
 
 use bailey_envelope::{
-    ChainId, DevicePublic, DocId, EpochKey, KeyId, Kind, SegmentKey, seal, sign_plain,
+    ChainId, DevicePublic, DocId, EpochKey, KeyId, Kind, SegmentKey, Verified, seal, sign_plain,
 };
 use bailey_model::{AccountId, DeviceId, Timestamp};
 
 use crate::entropy::random;
 use crate::error::{BuildError, SealingError};
-use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, in_window, own_epochs, wrap_to_all};
+use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, in_window, wrap_to_all};
 use crate::own::{Built, Carries, OwnDoc, Unsealed};
-use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment};
+use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment, SegmentFault};
 use crate::spans::Span;
 use crate::store::Store;
+use crate::thin::{Noted, tables};
 
 /// How long an urgent entry waits for others to go with it, in milliseconds.
 const URGENT_MS: u64 = 250;
 /// How long after a failed sealing the next is tried, in milliseconds.
 const RETRY_MS: u64 = 1_000;
+/// How long an epoch is sealed under, in milliseconds: its key can be forgotten a
+/// window after that.
+const EPOCH_MS: u64 = 7 * 24 * 3_600_000;
+
+/// An epoch of one's own that is sealed under now.
+#[derive(Debug, Clone)]
+pub(crate) struct Current {
+    number: u32,
+    made: Timestamp,
+    key: EpochKey,
+}
+
+impl Current {
+    /// Whether this is its key.
+    pub(crate) fn is(&self, key_id: KeyId) -> bool {
+        self.key.id() == key_id
+    }
+}
 
 impl Store {
     /// When [`Self::seal`] has something to do; `None` if nothing waits.
@@ -151,23 +170,20 @@ impl Store {
         }
         let account = self.account().ok_or(BuildError::NoAccount)?;
         let key = self.segment_key(doc, now)?;
-        let epoch = self
-            .epoch
-            .as_ref()
-            .map(|(number, _)| *number)
-            .ok_or(BuildError::NoKey)?;
+        let mark = self.thin.mark();
         let nonce = random(self.entropy.as_mut())?;
         let chain = self.own(doc);
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
         let content = own.content.get_or_insert_with(|| Segment::new(&chain));
         let packed: Vec<Vec<u8>> = batch.iter().map(|entry| entry.packed.clone()).collect();
-        let body = content.append(&packed, now)?;
+        let body = content.append(&packed, own.hours, now)?;
         let full = content.len() + BATCH_ENTRIES > SEGMENT_ENTRIES;
         let kind = if full { Kind::Closed } else { Kind::Tail };
-        let segment = own.segment;
+        let (segment, hours, epoch) = (own.segment, own.hours, own.epoch);
         let fields = self.next_fields(account, doc, kind, segment);
         let sealed = seal(&self.keys, fields, epoch, &key, &body, nonce)?;
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
+        own.read_back(&sealed.bytes, &key, &chain, &packed)?;
         own.tip = Some((fields.seq, sealed.hash));
         own.segment_since.get_or_insert(now);
         if full {
@@ -182,6 +198,14 @@ impl Store {
             made: now,
             bytes: sealed.bytes,
             carries,
+            noted: Some(Noted {
+                segment,
+                key_id: key.epoch_key(),
+                hours,
+                seq: fields.seq,
+                stamp: mark.max(now),
+                closed: full,
+            }),
         })
     }
 
@@ -195,23 +219,27 @@ impl Store {
         if let Some(key) = self.docs.get(&doc).and_then(|own| own.key.as_ref()) {
             return Ok(key.clone());
         }
-        let epoch_key = self.epoch_key(now)?;
+        let hours = self.thin.windows.hours_of(doc);
+        let epoch = self.epoch_of(hours, now)?;
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
-        let key = epoch_key.segment_key(doc, own.segment);
+        let key = epoch.key.segment_key(doc, own.segment);
         own.key = Some(key.clone());
+        (own.hours, own.epoch) = (hours, epoch.number);
         Ok(key)
     }
 
-    fn epoch_key(&mut self, now: Timestamp) -> Result<EpochKey, BuildError> {
-        if let Some((_, key)) = &self.epoch {
-            return Ok(key.clone());
+    /// The epoch for what is kept for this window. One that is a week old closes
+    /// every segment under it and makes room for the next.
+    fn epoch_of(&mut self, hours: u32, now: Timestamp) -> Result<Current, BuildError> {
+        if let Some(current) = self.epochs.get(&hours)
+            && now.0 < current.made.0.saturating_add(EPOCH_MS)
+        {
+            return Ok(current.clone());
         }
         let account = self.account().ok_or(BuildError::NoAccount)?;
-        let known = own_epochs(&self.db).map_err(crate::db::DbError::from)?;
-        let number = known
-            .last()
-            .map_or(0, |epoch| epoch.number)
-            .saturating_add(1);
+        let stored = tables::last_epoch(&self.db, self.device).map_err(crate::db::DbError::from)?;
+        let built = self.epochs.values().map(|current| current.number).max();
+        let number = stored.max(built.unwrap_or(0)).saturating_add(1);
         let key = EpochKey::generate(random(self.entropy.as_mut())?);
         let recipients = self.recipients();
         let membership = self.account_heads(false);
@@ -229,10 +257,17 @@ impl Store {
             key_id: key.id(),
             made: now.0,
         };
-        self.build_keys(account, Some(epoch), &wraps, None, now)?;
+        self.build_keys(account, Some((epoch, hours)), &wraps, None, now)?;
         self.ring.insert(key.clone());
-        self.epoch = Some((number, key.clone()));
-        Ok(key)
+        let of_line = self.docs.values_mut().filter(|own| own.hours == hours);
+        of_line.for_each(OwnDoc::close_segment);
+        let current = Current {
+            number,
+            made: now,
+            key,
+        };
+        self.epochs.insert(hours, current.clone());
+        Ok(current)
     }
 
     /// Who gets this writer's keys: itself, every member that reads, recovery.
@@ -269,17 +304,19 @@ impl Store {
         }
         // Epochs are read back from what is stored.
         self.write_built(false)?;
-        let epochs = own_epochs(&self.db).map_err(crate::db::DbError::from)?;
-        let epochs = in_window(&epochs, self.members().window_days(), now);
+        let long = self.thin.windows.long();
+        let epochs =
+            tables::own_epochs(&self.db, self.device, long).map_err(crate::db::DbError::from)?;
+        let epochs = in_window(&epochs, now);
         let membership = self.account_heads(false);
         for (device, public) in owed {
-            let mut wraps = Vec::with_capacity(epochs.len());
-            for epoch in &epochs {
+            // A record for each epoch, so that it can go when that key goes.
+            for (at, epoch) in epochs.iter().enumerate() {
                 let key = self.ring.find(&self.db, account, self.device, epoch.key_id);
                 let key = key
                     .map_err(crate::db::DbError::from)?
                     .ok_or(BuildError::NoKey)?;
-                wraps.extend(wrap_to_all(
+                let wraps = wrap_to_all(
                     account,
                     self.device,
                     epoch.number,
@@ -287,9 +324,13 @@ impl Store {
                     &membership,
                     &[public],
                     self.entropy.as_mut(),
-                )?);
+                )?;
+                let last = (at + 1 == epochs.len()).then_some(device);
+                self.build_keys(account, None, &wraps, last, now)?;
             }
-            self.build_keys(account, None, &wraps, Some(device), now)?;
+            if epochs.is_empty() {
+                self.build_keys(account, None, &[], Some(device), now)?;
+            }
         }
         Ok(self.write_built(false)?)
     }
@@ -298,7 +339,7 @@ impl Store {
     fn build_keys(
         &mut self,
         account: AccountId,
-        mut epoch: Option<Epoch>,
+        mut epoch: Option<(Epoch, u32)>,
         wraps: &[Wrap],
         handed: Option<DeviceId>,
         now: Timestamp,
@@ -311,8 +352,10 @@ impl Store {
         };
         let count = chunks.len();
         for (at, chunk) in chunks.into_iter().enumerate() {
+            let begins = epoch.take();
             let record = KeyRecord {
-                epoch: epoch.take(),
+                epoch: begins.map(|(epoch, _)| epoch),
+                hours: begins.map_or(0, |(_, hours)| hours),
                 membership: membership.clone(),
                 wraps: chunk.to_vec(),
             };
@@ -333,6 +376,7 @@ impl Store {
                     record,
                     handed: handed.filter(|_| at + 1 == count),
                 },
+                noted: None,
             });
         }
         Ok(())
@@ -342,7 +386,7 @@ impl Store {
 impl OwnDoc {
     /// Begins the next segment if this one has no room for so many entries or
     /// has been open for long enough.
-    fn close_if_over(&mut self, entries: usize, now: Timestamp) {
+    pub(crate) fn close_if_over(&mut self, entries: usize, now: Timestamp) {
         let full = self
             .content
             .as_ref()
@@ -356,10 +400,33 @@ impl OwnDoc {
     }
 
     /// Begins the next segment.
-    fn close_segment(&mut self) {
-        self.segment = self.segment.saturating_add(1);
+    pub(crate) fn close_segment(&mut self) {
+        if self.content.is_some() {
+            self.segment = self.segment.saturating_add(1);
+        }
         self.segment_since = None;
         self.content = None;
+        self.shadow = None;
         self.key = None;
+    }
+
+    /// Opens what was just sealed and applies it to what was read back before: only
+    /// what reads as it was written may take the place of its journal rows.
+    fn read_back(
+        &mut self,
+        sealed: &[u8],
+        key: &SegmentKey,
+        chain: &ChainId,
+        packed: &[Vec<u8>],
+    ) -> Result<(), SegmentFault> {
+        let shadow = self.shadow.take().unwrap_or_else(|| Segment::new(chain));
+        let verified = Verified::from_stored(sealed).map_err(|_| SegmentFault::NotSame)?;
+        let body = verified.open(key).map_err(|_| SegmentFault::NotSame)?;
+        let (shadow, entries) = shadow.apply(&body, chain)?;
+        if entries != packed {
+            return Err(SegmentFault::NotSame);
+        }
+        self.shadow = Some(shadow);
+        Ok(())
     }
 }

@@ -35,6 +35,9 @@ pub(crate) const MAX_INFLATED: usize = 1024 * 1024;
 const LIST: &str = "e";
 /// Version of an envelope's body.
 const VERSION: u8 = 1;
+/// Version of the first body of a segment: as the other, with the hours of the
+/// window before what it carries (u32, big endian), so that they are signed.
+const VERSION_FIRST: u8 = 2;
 const RAW: u8 = 0;
 const DEFLATED: u8 = 1;
 /// First bytes of an Automerge chunk, and where its type stands.
@@ -75,6 +78,9 @@ pub enum SegmentFault {
     /// Automerge failed by a panic.
     #[error("document library failed")]
     Panicked,
+    /// What was built reads back as something else.
+    #[error("what was built reads back as something else")]
+    NotSame,
 }
 
 /// The actor under which a chain's changes are made.
@@ -96,6 +102,7 @@ pub(crate) struct Segment {
     list: Option<ObjId>,
     len: usize,
     changes: u64,
+    hours: Option<u32>,
 }
 
 impl std::fmt::Debug for Segment {
@@ -113,7 +120,13 @@ impl Segment {
             list: None,
             len: 0,
             changes: 0,
+            hours: None,
         }
+    }
+
+    /// The window that its first envelope named, in hours.
+    pub(crate) fn hours(&self) -> Option<u32> {
+        self.hours
     }
 
     /// Entries so far.
@@ -121,10 +134,12 @@ impl Segment {
         self.len
     }
 
-    /// Appends own entries as one change and gives its body.
+    /// Appends own entries as one change and gives its body; the first one names
+    /// the window, in hours.
     pub(crate) fn append(
         &mut self,
         entries: &[Vec<u8>],
+        hours: u32,
         time: Timestamp,
     ) -> Result<Vec<u8>, SegmentFault> {
         let fault = |_| SegmentFault::Change;
@@ -144,12 +159,13 @@ impl Segment {
         self.doc
             .commit_with(CommitOptions::default().with_time(time));
         self.list = Some(list);
+        let first = self.changes == 0;
         self.changes += 1;
         let change = self
             .doc
             .get_last_local_change()
             .ok_or(SegmentFault::Change)?;
-        Ok(body_of(change.raw_bytes()))
+        Ok(body_of(first.then_some(hours), change.raw_bytes()))
     }
 
     /// Takes a change from an envelope's body and gives the entries it
@@ -159,16 +175,17 @@ impl Segment {
         body: &[u8],
         chain: &ChainId,
     ) -> Result<(Self, Vec<Vec<u8>>), SegmentFault> {
-        let raw = change_of(body)?;
+        let (hours, raw) = change_of(body)?;
         let actor = actor_of(chain);
         // Automerge may panic on bytes made for it; nothing of the document is
         // used afterwards.
-        catch_unwind(AssertUnwindSafe(move || self.apply_raw(raw, &actor)))
+        catch_unwind(AssertUnwindSafe(move || self.apply_raw(hours, raw, &actor)))
             .map_err(|_| SegmentFault::Panicked)?
     }
 
     fn apply_raw(
         mut self,
+        hours: Option<u32>,
         raw: Vec<u8>,
         actor: &ActorId,
     ) -> Result<(Self, Vec<Vec<u8>>), SegmentFault> {
@@ -179,6 +196,10 @@ impl Segment {
         if change.seq() != self.changes + 1 || change.deps() != self.doc.get_heads() {
             return Err(SegmentFault::Order);
         }
+        if hours.is_some() && self.changes > 0 {
+            return Err(SegmentFault::Body);
+        }
+        self.hours = self.hours.or(hours);
         let ops = change.len();
         let makes_list = usize::from(self.list.is_none());
         let appended = ops.checked_sub(makes_list).filter(|&count| count > 0);
@@ -215,23 +236,33 @@ impl Segment {
     }
 }
 
-/// The body of an envelope that carries a change.
-fn body_of(change: &[u8]) -> Vec<u8> {
-    let mut deflated = vec![VERSION, DEFLATED];
+/// The body of an envelope that carries a change, and a window where it is the
+/// first of its segment.
+fn body_of(hours: Option<u32>, change: &[u8]) -> Vec<u8> {
+    let head = |codec| match hours {
+        Some(hours) => [&[VERSION_FIRST, codec], &hours.to_be_bytes()[..]].concat(),
+        None => vec![VERSION, codec],
+    };
+    let mut deflated = head(DEFLATED);
     let mut encoder = flate2::read::DeflateEncoder::new(change, flate2::Compression::fast());
     match encoder.read_to_end(&mut deflated) {
         Ok(_) if deflated.len() < change.len() => deflated,
-        _ => [&[VERSION, RAW], change].concat(),
+        _ => [&head(RAW), change].concat(),
     }
 }
 
-/// The change that a body carries, inflated within the cap and checked to be
-/// of the kind that Automerge does not inflate again by itself.
-fn change_of(body: &[u8]) -> Result<Vec<u8>, SegmentFault> {
+/// The window and the change that a body carries, inflated within the cap and
+/// checked to be of the kind that Automerge does not inflate again by itself.
+fn change_of(body: &[u8]) -> Result<(Option<u32>, Vec<u8>), SegmentFault> {
     let ([version, codec], payload) = body.split_first_chunk().ok_or(SegmentFault::Body)?;
-    if *version != VERSION {
-        return Err(SegmentFault::Version(*version));
-    }
+    let (hours, payload) = match *version {
+        VERSION => (None, payload),
+        VERSION_FIRST => {
+            let (hours, payload) = payload.split_first_chunk().ok_or(SegmentFault::Body)?;
+            (Some(u32::from_be_bytes(*hours)), payload)
+        }
+        version => return Err(SegmentFault::Version(version)),
+    };
     let change = match *codec {
         RAW => payload.to_vec(),
         DEFLATED => inflate(payload)?,
@@ -240,7 +271,7 @@ fn change_of(body: &[u8]) -> Result<Vec<u8>, SegmentFault> {
     let is_change =
         change.starts_with(&CHUNK_MAGIC) && change.get(CHUNK_TYPE_AT) == Some(&CHUNK_TYPE_CHANGE);
     if is_change {
-        Ok(change)
+        Ok((hours, change))
     } else {
         Err(SegmentFault::Change)
     }
@@ -268,7 +299,7 @@ pub fn fuzz_body(body: &[u8]) {
         incarnation: bailey_model::Incarnation([2; 16]),
     };
     let mut segment = Segment::new(&chain);
-    drop(segment.append(&[vec![1, 1, 0, 0]], Timestamp(0)));
+    drop(segment.append(&[vec![1, 1, 0, 0]], 720, Timestamp(0)));
     drop(segment.apply(body, &chain));
     drop(Segment::new(&chain).apply(body, &chain));
 }

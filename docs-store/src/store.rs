@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use bailey_envelope::{ChainId, DeviceKeys, DocId, EpochKey, Fields, Hash, Head, Kind, seal_row};
+use bailey_envelope::{ChainId, DeviceKeys, DocId, Fields, Hash, Head, Kind, seal_row};
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -19,7 +19,9 @@ use crate::lock::{Lock, LockError};
 use crate::own::{self, Built, Carries, OwnDoc, Unsealed};
 use crate::reader;
 use crate::schema;
+use crate::sealing::Current;
 use crate::spans;
+use crate::thin::{self, Thinning, tables, tombs};
 
 mod account;
 mod join;
@@ -77,12 +79,14 @@ pub struct Store {
     pub(crate) chains: BTreeMap<ChainId, Chain>,
     pub(crate) docs: BTreeMap<DocId, OwnDoc>,
     pub(crate) ring: KeyRing,
-    pub(crate) epoch: Option<(u32, EpochKey)>,
+    /// The epochs that are sealed under now, by the hours of their windows.
+    pub(crate) epochs: BTreeMap<u32, Current>,
     pub(crate) handed: BTreeSet<DeviceId>,
     pub(crate) unsaved: Vec<Built>,
     pub(crate) urgent_since: Option<Timestamp>,
     pub(crate) retry_at: Option<Timestamp>,
     pub(crate) cache: SegmentCache,
+    pub(crate) thin: Thinning,
     pub(crate) unsealed: usize,
     /// Whether something is committed that a power cut could take.
     pub(crate) unsynced: bool,
@@ -131,6 +135,7 @@ impl Store {
         let chains = chains::load(&db)?;
         let account = load_account(&db, &chains)?;
         let handed = load_handed(&db)?;
+        let thin = Thinning::load(&db, &account)?;
         let incarnation = Incarnation(random(entropy.as_mut())?);
         let mut store = Self {
             db,
@@ -144,12 +149,13 @@ impl Store {
             nobody: Members::default(),
             chains,
             docs: BTreeMap::new(),
-            epoch: None,
+            epochs: BTreeMap::new(),
             handed,
             unsaved: Vec::new(),
             urgent_since: None,
             retry_at: None,
             cache: SegmentCache::default(),
+            thin,
             pending: Vec::new(),
             unsealed: 0,
             unsynced: false,
@@ -157,6 +163,7 @@ impl Store {
             _lock: lock,
         };
         store.count_old_segments()?;
+        store.note_old_segments()?;
         store.load_own_docs()?;
         store.recover_journal(now)?;
         Ok(store)
@@ -200,7 +207,8 @@ impl Store {
 
     /// Envelopes of a chain from a number on, as their writer made them: at
     /// most `max_count`, and at most `max_bytes` in all but one at least. Empty
-    /// if there are none.
+    /// if there are none. In the place of those that were thinned stands their
+    /// [`Tombstone`](bailey_envelope::Tombstone).
     ///
     /// # Errors
     /// [`ReadError::Db`].
@@ -212,7 +220,7 @@ impl Store {
         max_bytes: usize,
     ) -> Result<Vec<Vec<u8>>, ReadError> {
         match self.chains.get(chain).and_then(|chain| chain.row) {
-            Some(row) => Ok(chains::range(
+            Some(row) => Ok(tombs::range(
                 &self.db, row, from_seq, max_count, max_bytes,
             )?),
             None => Ok(Vec::new()),
@@ -299,10 +307,24 @@ impl Store {
         if self.pending.is_empty() && !(durable && self.unsynced) {
             return Ok(());
         }
+        Ok(self.commit_also(durable, |_| Ok(()))?)
+    }
+
+    /// Whether something is appended and not committed.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Commits, with what else belongs to it.
+    pub(crate) fn commit_also(
+        &mut self,
+        durable: bool,
+        also: impl FnOnce(&Connection) -> Result<(), DbError>,
+    ) -> Result<(), DbError> {
         let pending = std::mem::take(&mut self.pending);
         let written = self
             .set_durable(durable)
-            .and_then(|()| self.write(&pending));
+            .and_then(|()| self.write(&pending, also));
         match written {
             Ok(()) => {
                 self.unsynced = !durable;
@@ -321,7 +343,7 @@ impl Store {
                         own.next_no = row.no;
                     }
                 }
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -332,7 +354,7 @@ impl Store {
             return Ok(());
         }
         self.set_durable(durable)?;
-        self.write(&[])?;
+        self.write(&[], |_| Ok(()))?;
         self.unsynced = !durable;
         Ok(())
     }
@@ -349,7 +371,11 @@ impl Store {
         Ok(())
     }
 
-    fn write(&mut self, pending: &[Pending]) -> Result<(), DbError> {
+    fn write(
+        &mut self,
+        pending: &[Pending],
+        also: impl FnOnce(&Connection) -> Result<(), DbError>,
+    ) -> Result<(), DbError> {
         let tx = self
             .db
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -372,6 +398,7 @@ impl Store {
             )?;
         }
         journal::put(&tx, pending.iter().map(|pending| &pending.row))?;
+        also(&tx)?;
         tx.commit()?;
         for built in self.unsaved.drain(..) {
             if let Carries::Keys {
@@ -441,6 +468,19 @@ impl Store {
         Ok(())
     }
 
+    /// Notes what thinning goes by of what a version without it stored.
+    fn note_old_segments(&mut self) -> Result<(), OpenError> {
+        if !meta::has_mark(&self.db, "unnoted")? {
+            return Ok(());
+        }
+        let tx = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        thin::note_old(&tx)?;
+        meta::drop_mark(&tx, "unnoted")?;
+        Ok(tx.commit()?)
+    }
+
     /// Whether this start has given a number in a document.
     pub(crate) fn has_numbered(&self, doc: DocId) -> bool {
         let own = self.docs.get(&doc);
@@ -450,7 +490,7 @@ impl Store {
 
     /// Counts the segments that a version without [`spans`] stored.
     fn count_old_segments(&mut self) -> Result<(), OpenError> {
-        let (true, Some(account)) = (meta::has_uncounted(&self.db)?, self.account()) else {
+        let (true, Some(account)) = (meta::has_mark(&self.db, "uncounted")?, self.account()) else {
             return Ok(());
         };
         let tx = self
@@ -465,7 +505,7 @@ impl Store {
                 }
             }
         }
-        meta::all_counted(&tx)?;
+        meta::drop_mark(&tx, "uncounted")?;
         Ok(tx.commit()?)
     }
 
@@ -536,6 +576,9 @@ fn write_built(
         bytes: &built.bytes,
     };
     chains::put_envelope(db, chain.row, &stored)?;
+    if let (Some(row), Some(noted)) = (chain.row, &built.noted) {
+        tables::note(db, row, noted)?;
+    }
     own::put(db, built.doc, &id.incarnation, next_no)?;
     match &built.carries {
         Carries::Entries(span) => {
@@ -552,6 +595,7 @@ fn write_built(
             keys::store_wraps(db, record, &id.writer, &id.writer)?;
             if let Some(epoch) = &record.epoch {
                 keys::store_epoch(db, epoch)?;
+                tables::note_epoch(db, &id.writer, epoch, record.hours, built.made)?;
             }
             if let Some(device) = handed {
                 put_handed(db, device)?;

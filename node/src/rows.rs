@@ -551,6 +551,7 @@ impl FlowRow {
             }
             Event::DeviceNamed(_)
             | Event::Report(_)
+            | Event::Thinned(_)
             | Event::Notice(_)
             | Event::Request(_)
             | Event::Receipt(_) => None,

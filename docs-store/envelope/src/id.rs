@@ -23,6 +23,8 @@ pub enum DocId {
     Requests,
     /// A box's audit.
     Box(BoxId),
+    /// What is left of what was thinned: a summary for each day and host.
+    Days,
 }
 
 impl DocId {
@@ -39,6 +41,7 @@ impl DocId {
             Self::Notices => (4, [0; 16]),
             Self::Requests => (5, [0; 16]),
             Self::Box(id) => (6, id.0),
+            Self::Days => (7, [0; 16]),
         };
         let mut bytes = [0; Self::LEN];
         bytes[0] = kind;
@@ -59,6 +62,7 @@ impl DocId {
             4 => Self::Notices,
             5 => Self::Requests,
             6 => return Some(Self::Box(BoxId(id))),
+            7 => Self::Days,
             _ => return None,
         };
         (id == [0; 16]).then_some(doc)
@@ -70,7 +74,7 @@ impl DocId {
     pub fn is_plain(self) -> bool {
         match self {
             Self::Account | Self::Keys => true,
-            Self::Node | Self::Notices | Self::Requests | Self::Box(_) => false,
+            Self::Node | Self::Notices | Self::Requests | Self::Box(_) | Self::Days => false,
         }
     }
 }
@@ -84,6 +88,7 @@ impl fmt::Display for DocId {
             Self::Notices => f.write_str("notices"),
             Self::Requests => f.write_str("requests"),
             Self::Box(id) => write!(f, "box {id}"),
+            Self::Days => f.write_str("days"),
         }
     }
 }
@@ -147,10 +152,11 @@ mod tests {
             DocId::Requests,
             DocId::Box(BoxId([0; 16])),
             DocId::Box(BoxId([7; 16])),
+            DocId::Days,
         ] {
             assert_eq!(DocId::from_bytes(&doc.to_bytes()), Some(doc));
         }
-        for kind in [0, 7, 255] {
+        for kind in [0, 8, 255] {
             let mut bytes = [0; DocId::LEN];
             bytes[0] = kind;
             assert_eq!(DocId::from_bytes(&bytes), None);

@@ -18,6 +18,7 @@ mod header;
 mod id;
 mod keys;
 mod seal;
+mod tombstone;
 mod wrap;
 
 pub use error::{DecodeError, OpenError, SealError, UnwrapError, VerifyError, WeakKey, WrapError};
@@ -25,6 +26,7 @@ pub use header::{Fields, HEADER_LEN, Header, Kind, SIGNATURE_LEN, Suite, TAG_LEN
 pub use id::{ChainId, DocId, Hash, Head};
 pub use keys::{DeviceKeys, DevicePublic, EpochKey, KeyId, RecoverySeed, SegmentKey};
 pub use seal::{Sealed, Verified, open_row, padded_len, seal, seal_row, sign_plain, verify};
+pub use tombstone::{TOMBSTONE_LEN, Tombstone};
 pub use wrap::{WrapContext, Wrapped, unwrap, wrap};
 
 /// Most bytes of a whole envelope: one frame of the session, and what an

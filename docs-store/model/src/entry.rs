@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BoundaryReport, BoxId, DeviceId, EntryRef, FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host,
-    Incarnation, NoticeId, RequestId,
+    Incarnation, NoticeId, RequestId, Thinned,
 };
 
 /// Milliseconds since 1970-01-01T00:00:00Z by the writer's clock.
@@ -55,6 +55,8 @@ pub enum Event {
     Request(Request),
     /// The requests document: what the node did, measured after.
     Receipt(Receipt),
+    /// The days' document: what is left of a segment that was thinned.
+    Thinned(Thinned),
     /// Any document: an entry of a kind that this build does not know. It is
     /// kept and shown as such, never dropped.
     Newer(Newer),
@@ -233,6 +235,8 @@ pub struct Notice {
 pub enum Rule {
     /// A box whose reach holds only public addresses tried the node's own networks.
     LocalFromInternetOnly,
+    /// A device dropped entries before their window was over.
+    ThinnedEarly,
 }
 
 impl Rule {
@@ -241,6 +245,7 @@ impl Rule {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::LocalFromInternetOnly => "local-from-internet-only",
+            Self::ThinnedEarly => "thinned-early",
         }
     }
 }

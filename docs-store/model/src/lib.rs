@@ -12,6 +12,7 @@ mod flow;
 mod id;
 mod reach;
 mod report;
+mod thinned;
 
 pub use entry::{
     BoxEnd, BoxEnded, BoxStarted, ChangedBy, ChildExit, DeviceNamed, Entry, Event, Gap, NameAsked,
@@ -32,6 +33,7 @@ pub use report::{
     Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, Fact, Level, Limits, Method,
     ParseLimitsError, ParsePublishError, ParseTierError, Publish, Tier,
 };
+pub use thinned::{Thinned, ThinnedDay, ThinnedHost};
 
 /// Addresses of the link between a box and its gate. They exist only inside
 /// the box: 192.0.0.0/29 is the IPv4 service continuity prefix (RFC 7335),

@@ -43,7 +43,7 @@ impl SegmentCache {
         self.order.push_back(id);
     }
 
-    pub(super) fn forget(&mut self, id: &ChainId) {
+    pub(crate) fn forget(&mut self, id: &ChainId) {
         self.segments.remove(id);
         self.order.retain(|other| other != id);
     }
@@ -62,6 +62,8 @@ pub(super) struct Opener<'a> {
     pub(super) account: AccountId,
     pub(super) ring: &'a mut KeyRing,
     pub(super) cache: &'a mut SegmentCache,
+    /// The window that the segment opened last names, in hours; 0 if none.
+    pub(super) hours: u32,
 }
 
 impl Opener<'_> {
@@ -119,6 +121,7 @@ impl Opener<'_> {
         });
         match read {
             Ok((content, entries)) => {
+                self.hours = content.hours().unwrap_or(0);
                 self.cache.put(*id, fields.segment, fields.seq, content);
                 Ok(Opening::Entries(entries))
             }

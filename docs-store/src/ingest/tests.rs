@@ -78,6 +78,7 @@ impl Fixture {
             crate::keys::wrap_to_all(account, writer, 1, &self.epoch, &[], &to, &mut OsEntropy);
         let record = KeyRecord {
             epoch: None,
+            hours: 0,
             membership: Vec::new(),
             wraps: wraps.unwrap(),
         };
@@ -88,7 +89,7 @@ impl Fixture {
 
     fn body(&self, entries: &[Entry]) -> Vec<u8> {
         let packed: Vec<Vec<u8>> = entries.iter().map(|entry| pack(entry).unwrap()).collect();
-        Segment::new(&self.chain).append(&packed, NOW).unwrap()
+        Segment::new(&self.chain).append(&packed, 720, NOW).unwrap()
     }
 
     fn seal(&self, seq: u64, prev: Hash, body: &[u8]) -> bailey_envelope::Sealed {
@@ -188,7 +189,7 @@ fn a_change_by_another_actor_is_set_aside() {
     };
     assert_ne!(actor_of(&victim), actor_of(&fixture.chain));
     let body = Segment::new(&victim)
-        .append(&[pack(&entry(1)).unwrap()], NOW)
+        .append(&[pack(&entry(1)).unwrap()], 720, NOW)
         .unwrap();
     assert_eq!(
         fixture.judge(&body),
@@ -205,7 +206,7 @@ fn entries_out_of_number_or_malformed_are_set_aside() {
         QuarantineReason::Number { want: 5, found: 6 }
     );
     let two = fixture();
-    let body = Segment::new(&two.chain).append(&[vec![9, 9]], NOW).unwrap();
+    let body = Segment::new(&two.chain).append(&[vec![9, 9]], 720, NOW).unwrap();
     assert_eq!(
         two.judge(&body),
         QuarantineReason::Entry(crate::UnpackError::Version(9))
@@ -338,6 +339,7 @@ fn wraps_that_hold_another_key_do_not_hide_the_right_one() {
         wraps[0].key_id = claims;
         let record = KeyRecord {
             epoch: None,
+            hours: 0,
             membership: Vec::new(),
             wraps,
         };

@@ -5,7 +5,8 @@ use bailey_model::{
     BoxStarted, ChangedBy, ChildExit, DeviceId, DeviceNamed, Direction, EndReason, EntryRef, Fact,
     FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom,
     Incarnation, Level, Method, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal,
-    Request, RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Tier,
+    Request, RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned,
+    ThinnedDay, ThinnedHost, Tier,
 };
 use proptest::prelude::*;
 
@@ -190,6 +191,36 @@ fn reach_changed() -> [Event; 2] {
     ]
 }
 
+fn thinned() -> Event {
+    let host = |name: &str, class| ThinnedHost {
+        name: name.to_owned(),
+        class,
+        flows: 3,
+        refused: 1,
+        asked: 2,
+        bytes_out: 700,
+        bytes_in: 1 << 33,
+    };
+    Event::Thinned(Thinned {
+        box_id: BoxId([1; 16]),
+        writer: DeviceId([7; 32]),
+        incarnation: Incarnation([2; 16]),
+        segment: 4,
+        last_seq: 90,
+        first_no: 1,
+        last_no: 4100,
+        from: Timestamp(1_796_000_000_000),
+        to: Timestamp(1_796_050_000_000),
+        hours: 720,
+        days: vec![ThinnedDay {
+            day: 20_787,
+            hosts: vec![host("shop.example", Some(AddrClass::Internet)), host("", None)],
+            more: 5,
+        }],
+        open: vec![(300, 0)],
+    })
+}
+
 fn events() -> Vec<Event> {
     let mut events = flows();
     events.extend([
@@ -260,6 +291,7 @@ fn events() -> Vec<Event> {
     events.extend(names_of_flows());
     events.extend(reach_changed());
     events.push(ended(BoxEnd::CoverLost("/p/.git".to_owned())));
+    events.push(thinned());
     events
 }
 
@@ -338,7 +370,7 @@ fn an_entry_over_the_cap_is_refused() {
 
 #[test]
 fn no_bytes_make_unpacking_panic_or_lose_anything() {
-    proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..18_u8)| {
+    proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..40_u8)| {
         drop(unpack(&bytes));
         let framed = [&[VERSION, 5, 6, kind], &bytes[..]].concat();
         let entry = unpack(&framed).unwrap();

@@ -35,10 +35,12 @@ macro_rules! codes {
 mod named;
 mod reach;
 mod report;
+mod thinned;
 
 use named::WireNamed;
 use reach::WireReachChanged;
 use report::WireReport;
+use thinned::WireThinned;
 
 /// Numbers of the kinds. A number is never used again for something else.
 mod kind {
@@ -60,6 +62,7 @@ mod kind {
     pub(super) const INBOUND_REFUSED: u16 = 14;
     pub(super) const FLOW_NAMED: u16 = 15;
     pub(super) const REACH_CHANGED: u16 = 16;
+    pub(super) const THINNED: u16 = 32;
 }
 
 /// The kind and body of an event.
@@ -94,6 +97,7 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
         Event::Receipt(it) => body(kind::RECEIPT, bytes(&WireReceipt::from(it))),
         Event::DeviceNamed(it) => body(kind::DEVICE_NAMED, bytes(&it.name)),
         Event::Report(it) => body(kind::REPORT, bytes(&WireReport::from(it))),
+        Event::Thinned(it) => body(kind::THINNED, bytes(&WireThinned::from(it))),
         Event::Newer(it) => Ok((it.kind, it.body.clone())),
     }
 }
@@ -133,6 +137,7 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
         kind::REQUEST => Event::Request(whole::<WireRequest>(body)?.event()?),
         kind::RECEIPT => Event::Receipt(whole::<WireReceipt>(body)?.into()),
         kind::DEVICE_NAMED => Event::DeviceNamed(DeviceNamed { name: whole(body)? }),
+        kind::THINNED => Event::Thinned(whole::<WireThinned>(body)?.event()?),
         kind::REPORT => Event::Report(whole::<WireReport>(body)?.report()?),
         _ => return None,
     })
@@ -165,7 +170,7 @@ codes!(end_code, end_of, EndReason {
     DialTimeout = 6, Idle = 7, Evicted = 8, BoxStopped = 9, GateLost = 10, Refused = 11,
     ReachChanged = 12,
 });
-codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1 });
+codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1, ThinnedEarly = 32 });
 codes!(request_code, request_of, RequestKind { Stop = 1 });
 
 /// IANA protocol numbers, except a DNS question, which is 256.

@@ -22,7 +22,7 @@ fn changes_carry_their_entries_in_order() {
     let mut theirs = Segment::new(&chain());
     for round in 0..5 {
         let batch = entries(round * 10, round * 10 + 10);
-        let body = ours.append(&batch, Timestamp(1)).unwrap();
+        let body = ours.append(&batch, 720, Timestamp(1)).unwrap();
         let (next, got) = theirs.apply(&body, &chain()).unwrap();
         assert_eq!(got, batch);
         theirs = next;
@@ -35,7 +35,7 @@ fn changes_carry_their_entries_in_order() {
 fn equal_entries_make_equal_bytes() {
     let make = || {
         Segment::new(&chain())
-            .append(&entries(0, 9), Timestamp(7_000))
+            .append(&entries(0, 9), 720, Timestamp(7_000))
             .unwrap()
     };
     assert_eq!(make(), make());
@@ -44,8 +44,8 @@ fn equal_entries_make_equal_bytes() {
 #[test]
 fn a_change_of_another_actor_or_out_of_order_is_refused() {
     let mut ours = Segment::new(&chain());
-    let first = ours.append(&entries(0, 2), Timestamp(1)).unwrap();
-    let second = ours.append(&entries(2, 4), Timestamp(1)).unwrap();
+    let first = ours.append(&entries(0, 2), 720, Timestamp(1)).unwrap();
+    let second = ours.append(&entries(2, 4), 720, Timestamp(1)).unwrap();
     let other = ChainId {
         incarnation: Incarnation([3; 16]),
         ..chain()
@@ -70,11 +70,11 @@ fn a_change_of_another_actor_or_out_of_order_is_refused() {
 fn a_change_that_edits_or_adds_elsewhere_is_refused() {
     let change = |edit: fn(&mut AutoCommit, &ObjId)| {
         let mut ours = Segment::new(&chain());
-        let first = ours.append(&entries(0, 4), Timestamp(1)).unwrap();
+        let first = ours.append(&entries(0, 4), 720, Timestamp(1)).unwrap();
         let list = ours.list.clone().unwrap();
         edit(&mut ours.doc, &list);
         ours.doc.commit();
-        let body = body_of(ours.doc.get_last_local_change().unwrap().raw_bytes());
+        let body = body_of(None, ours.doc.get_last_local_change().unwrap().raw_bytes());
         let (theirs, _) = Segment::new(&chain()).apply(&first, &chain()).unwrap();
         theirs.apply(&body, &chain()).map(|_| ())
     };
@@ -109,7 +109,7 @@ fn a_body_that_inflates_without_end_is_refused() {
 #[test]
 fn a_change_that_automerge_would_inflate_itself_is_refused() {
     let mut ours = Segment::new(&chain());
-    ours.append(&entries(0, 50), Timestamp(1)).unwrap();
+    ours.append(&entries(0, 50), 720, Timestamp(1)).unwrap();
     let compressed = ours
         .doc
         .get_last_local_change()
@@ -138,8 +138,8 @@ fn a_change_that_automerge_would_inflate_itself_is_refused() {
 #[test]
 fn mutated_changes_never_escape() {
     let mut ours = Segment::new(&chain());
-    let body = ours.append(&entries(0, 20), Timestamp(1)).unwrap();
-    let good = change_of(&body).unwrap();
+    let body = ours.append(&entries(0, 20), 720, Timestamp(1)).unwrap();
+    let (_, good) = change_of(&body).unwrap();
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(2000));
     let result = runner.run(
         &proptest::collection::vec((9..good.len(), any::<u8>()), 1..5),

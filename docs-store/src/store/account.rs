@@ -180,6 +180,7 @@ impl Store {
             made: now,
             bytes: sealed.bytes,
             carries,
+            noted: None,
         });
         if let Err(error) = self.write_built(true) {
             // Never shown to anybody, so its number is free again.

@@ -37,15 +37,16 @@ pub(super) fn load_handed(db: &Connection) -> rusqlite::Result<BTreeSet<DeviceId
         .collect()
 }
 
-/// Whether segments of an older version are not counted yet.
-pub(super) fn has_uncounted(db: &Connection) -> rusqlite::Result<bool> {
-    db.query_row("SELECT 1 FROM meta WHERE key = 'uncounted'", [], |_| Ok(()))
+/// Whether something is still to be done with what an older version stored.
+pub(super) fn has_mark(db: &Connection, mark: &str) -> rusqlite::Result<bool> {
+    db.query_row("SELECT 1 FROM meta WHERE key = ?1", [mark], |_| Ok(()))
         .optional()
         .map(|found| found.is_some())
 }
 
-pub(super) fn all_counted(db: &Connection) -> rusqlite::Result<()> {
-    db.execute("DELETE FROM meta WHERE key = 'uncounted'", [])?;
+/// It is done.
+pub(super) fn drop_mark(db: &Connection, mark: &str) -> rusqlite::Result<()> {
+    db.execute("DELETE FROM meta WHERE key = ?1", [mark])?;
     Ok(())
 }
 

@@ -128,6 +128,7 @@ impl Fold {
             | Event::FlowEnded(_)
             | Event::NameAsked(_)
             | Event::Gap(_)
+            | Event::Thinned(_)
             | Event::Newer(_) => {}
             Event::Report(report) => self.keep_report(writer, entry.ts, report),
         }

@@ -100,6 +100,7 @@ impl Rules {
             | Event::Gap(_)
             | Event::DeviceNamed(_)
             | Event::Report(_)
+            | Event::Thinned(_)
             | Event::Newer(_)
             | Event::Notice(_)
             | Event::Request(_)
