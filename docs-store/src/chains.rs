@@ -206,7 +206,9 @@ pub(crate) fn range(
 pub(crate) fn numbers(db: &Connection, row: i64) -> rusqlite::Result<Vec<u64>> {
     let mut statement =
         db.prepare_cached("SELECT seq FROM envelopes WHERE chain = ?1 ORDER BY seq")?;
-    statement.query_map([row], |row| row.get(0).map(uint))?.collect()
+    statement
+        .query_map([row], |row| row.get(0).map(uint))?
+        .collect()
 }
 
 /// One envelope.

@@ -228,7 +228,8 @@ impl Looker<'_> {
             self.fault(seq, "its tombstone does not hold");
             return Ok(Some((grave.last_seq, grave.last_hash)));
         };
-        let noted = (it.first_seq, it.last_seq, it.last) == (grave.first_seq, grave.last_seq, grave.last_hash);
+        let noted = (it.first_seq, it.last_seq, it.last)
+            == (grave.first_seq, grave.last_seq, grave.last_hash);
         let follows = seq != it.first_seq || prev.is_none_or(|prev| prev == it.prev);
         if !noted || !follows {
             self.fault(seq, "its tombstone is not in its place");

@@ -182,7 +182,9 @@ impl Store {
         if fields.seq > 1 && fields.prev != chain.hash {
             // That hash may be no word of the writer's.
             if self.goes_on_from_another(&chain)? {
-                return Err(IngestError::Misfit("what follows a tombstone of another device"));
+                return Err(IngestError::Misfit(
+                    "what follows a tombstone of another device",
+                ));
             }
             return Err(self.fork(verified, bytes, chain.seq, chain.hash, now)?);
         }
@@ -477,7 +479,8 @@ impl Store {
             };
             let opening = opener.open(id, chain, &verified)?;
             if opener.hours > 0 {
-                new.hours.push((verified.header.fields.segment, opener.hours));
+                new.hours
+                    .push((verified.header.fields.segment, opener.hours));
             }
             match opening {
                 Opening::Waiting => break,

@@ -45,8 +45,8 @@ pub use keyfile::{
     load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};
-pub use reader::{Checkpointer, DocInfo, Gone, Pages, Reader, Reading};
+pub use reader::{Checkpointer, DocInfo, Pages, Reader, Reading};
 pub use schema::{MAX_ENTRY, PackError, UnpackError, pack, unpack};
 pub use segment::{SegmentFault, fuzz_body};
 pub use store::{Store, Urgency};
-pub use thin::{Early, Moment, Slice};
+pub use thin::{Early, Gone, Moment, Slice};

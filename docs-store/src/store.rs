@@ -27,7 +27,9 @@ mod account;
 mod join;
 mod meta;
 
-pub(crate) use meta::{account_node, members_stored, put_account, stored_account};
+pub(crate) use meta::{
+    account_node, drop_mark, has_mark, members_stored, put_account, stored_account,
+};
 use meta::{load_account, load_handed, put_handed};
 
 /// Most entries appended and not committed: what arrives in one turn of the
@@ -163,7 +165,7 @@ impl Store {
             _lock: lock,
         };
         store.count_old_segments()?;
-        store.note_old_segments()?;
+        thin::note_old(&mut store.db)?;
         store.load_own_docs()?;
         store.recover_journal(now)?;
         Ok(store)
@@ -220,9 +222,7 @@ impl Store {
         max_bytes: usize,
     ) -> Result<Vec<Vec<u8>>, ReadError> {
         match self.chains.get(chain).and_then(|chain| chain.row) {
-            Some(row) => Ok(tombs::range(
-                &self.db, row, from_seq, max_count, max_bytes,
-            )?),
+            Some(row) => Ok(tombs::range(&self.db, row, from_seq, max_count, max_bytes)?),
             None => Ok(Vec::new()),
         }
     }
@@ -468,19 +468,6 @@ impl Store {
         Ok(())
     }
 
-    /// Notes what thinning goes by of what a version without it stored.
-    fn note_old_segments(&mut self) -> Result<(), OpenError> {
-        if !meta::has_mark(&self.db, "unnoted")? {
-            return Ok(());
-        }
-        let tx = self
-            .db
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        thin::note_old(&tx)?;
-        meta::drop_mark(&tx, "unnoted")?;
-        Ok(tx.commit()?)
-    }
-
     /// Whether this start has given a number in a document.
     pub(crate) fn has_numbered(&self, doc: DocId) -> bool {
         let own = self.docs.get(&doc);
@@ -490,7 +477,7 @@ impl Store {
 
     /// Counts the segments that a version without [`spans`] stored.
     fn count_old_segments(&mut self) -> Result<(), OpenError> {
-        let (true, Some(account)) = (meta::has_mark(&self.db, "uncounted")?, self.account()) else {
+        let (true, Some(account)) = (has_mark(&self.db, "uncounted")?, self.account()) else {
             return Ok(());
         };
         let tx = self
@@ -505,7 +492,7 @@ impl Store {
                 }
             }
         }
-        meta::drop_mark(&tx, "uncounted")?;
+        drop_mark(&tx, "uncounted")?;
         Ok(tx.commit()?)
     }
 

@@ -10,18 +10,20 @@
 mod digest;
 pub(crate) mod fail;
 mod forget;
+mod left;
 mod steady;
 pub(crate) mod tables;
 pub(crate) mod tombs;
 
 use bailey_envelope::{ChainId, DocId, Verified};
 use bailey_model::{BoxId, DeviceId, Entry, Event, Thinned, Timestamp};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use std::collections::BTreeMap;
 
 use self::digest::{Digest, open_of};
-use self::steady::Steady;
+pub use self::left::Gone;
 pub use self::steady::Moment;
+use self::steady::Steady;
 pub(crate) use self::tables::Noted;
 use self::tables::Row;
 use self::tombs::{Says, window_ends};
@@ -31,7 +33,7 @@ use crate::error::{OpenError, ThinError};
 use crate::keys::KeyRecord;
 use crate::reader;
 use crate::spans::Span;
-use crate::store::{Account, Store, Urgency};
+use crate::store::{Account, Store, Urgency, drop_mark, has_mark};
 
 const HOUR_MS: u64 = 3_600_000;
 /// Days that entries are kept where nothing else is said.
@@ -48,6 +50,7 @@ const STORE_EVERY_MS: u64 = 60_000;
 /// Most pages given back to the file system in one slice.
 const MAX_PAGES: u32 = 256;
 const META_STEADY: &str = "steady";
+const UNNOTED: &str = "unnoted";
 
 /// How long the documents are kept, in hours.
 #[derive(Debug, Clone)]
@@ -117,7 +120,9 @@ impl Thinning {
             )
             .optional()?;
         let steady = stored.and_then(|bytes| Steady::decode(&bytes));
-        let days = account.as_ref().map(|account| account.members.window_days());
+        let days = account
+            .as_ref()
+            .map(|account| account.members.window_days());
         let days = days.filter(|days| *days > 0).unwrap_or(WINDOW_DAYS);
         Ok(Self {
             windows: Windows {
@@ -269,7 +274,11 @@ impl Store {
         for row in tables::firsts(&self.db, mark)? {
             let hours = self.thin.windows.effective(row.doc, row.hours);
             let own = row.writer == self.device;
-            let since = if own { row.stamp.max(row.to) } else { row.stamp };
+            let since = if own {
+                row.stamp.max(row.to)
+            } else {
+                row.stamp
+            };
             if window_ends(since, hours) > mark {
                 continue;
             }
@@ -292,7 +301,8 @@ impl Store {
             (true, false) => false,
             (true, true) => {
                 let own = self.docs.get(&id.doc);
-                let open = own.is_some_and(|own| own.content.is_some() && own.segment == row.segment);
+                let open =
+                    own.is_some_and(|own| own.content.is_some() && own.segment == row.segment);
                 open || self.unsaved.iter().any(|built| built.doc == id.doc)
             }
             (false, _) => true,
@@ -444,24 +454,29 @@ impl Store {
     }
 }
 
-/// Notes what thinning goes by of what a version without it stored.
-pub(crate) fn note_old(db: &Connection) -> Result<(), OpenError> {
-    tables::note_segments(db)?;
-    for (id, chain) in chains::load(db)? {
+/// Notes what thinning goes by of what a version without it stored, once.
+pub(crate) fn note_old(db: &mut Connection) -> Result<(), OpenError> {
+    if !has_mark(db, UNNOTED)? {
+        return Ok(());
+    }
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    tables::note_segments(&tx)?;
+    for (id, chain) in chains::load(&tx)? {
         let (DocId::Keys, Some(row)) = (id.doc, chain.row) else {
             continue;
         };
-        for bytes in chains::range(db, row, 1, usize::MAX, usize::MAX)? {
+        for bytes in chains::range(&tx, row, 1, usize::MAX, usize::MAX)? {
             let verified = Verified::from_stored(&bytes).ok();
             let body = verified.and_then(|verified| verified.plain().ok());
             let record = body.and_then(|body| KeyRecord::decode(body).ok());
             if let Some(epoch) = record.as_ref().and_then(|record| record.epoch.as_ref()) {
                 let made = Timestamp(epoch.made);
-                tables::note_epoch(db, &id.writer, epoch, 0, made)?;
+                tables::note_epoch(&tx, &id.writer, epoch, 0, made)?;
             }
         }
     }
-    Ok(())
+    drop_mark(&tx, UNNOTED)?;
+    Ok(tx.commit()?)
 }
 
 #[cfg(test)]

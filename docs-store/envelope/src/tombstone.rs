@@ -297,12 +297,30 @@ mod tests {
         assert!(Tombstone::verify(&bytes, &keys().public()).is_err());
         assert!(Tombstone::verify(&bytes, &other.public()).is_ok());
         for wrong in [
-            Tombstone { first_seq: 58, ..tombstone() },
-            Tombstone { first_no: 4101, ..tombstone() },
-            Tombstone { first_seq: 2, ..tombstone() },
-            Tombstone { segment: 0, ..tombstone() },
-            Tombstone { epoch: 0, ..tombstone() },
-            Tombstone { from: Timestamp(u64::MAX), ..tombstone() },
+            Tombstone {
+                first_seq: 58,
+                ..tombstone()
+            },
+            Tombstone {
+                first_no: 4101,
+                ..tombstone()
+            },
+            Tombstone {
+                first_seq: 2,
+                ..tombstone()
+            },
+            Tombstone {
+                segment: 0,
+                ..tombstone()
+            },
+            Tombstone {
+                epoch: 0,
+                ..tombstone()
+            },
+            Tombstone {
+                from: Timestamp(u64::MAX),
+                ..tombstone()
+            },
         ] {
             assert_eq!(wrong.sign(&keys()), None);
         }

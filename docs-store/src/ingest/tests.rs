@@ -206,7 +206,9 @@ fn entries_out_of_number_or_malformed_are_set_aside() {
         QuarantineReason::Number { want: 5, found: 6 }
     );
     let two = fixture();
-    let body = Segment::new(&two.chain).append(&[vec![9, 9]], 720, NOW).unwrap();
+    let body = Segment::new(&two.chain)
+        .append(&[vec![9, 9]], 720, NOW)
+        .unwrap();
     assert_eq!(
         two.judge(&body),
         QuarantineReason::Entry(crate::UnpackError::Version(9))

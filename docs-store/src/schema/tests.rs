@@ -5,8 +5,8 @@ use bailey_model::{
     BoxStarted, ChangedBy, ChildExit, DeviceId, DeviceNamed, Direction, EndReason, EntryRef, Fact,
     FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom,
     Incarnation, Level, Method, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal,
-    Request, RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned,
-    ThinnedDay, ThinnedHost, Tier,
+    Request, RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned, ThinnedDay,
+    ThinnedHost, Tier,
 };
 use proptest::prelude::*;
 
@@ -214,7 +214,10 @@ fn thinned() -> Event {
         hours: 720,
         days: vec![ThinnedDay {
             day: 20_787,
-            hosts: vec![host("shop.example", Some(AddrClass::Internet)), host("", None)],
+            hosts: vec![
+                host("shop.example", Some(AddrClass::Internet)),
+                host("", None),
+            ],
             more: 5,
         }],
         open: vec![(300, 0)],
@@ -290,8 +293,7 @@ fn events() -> Vec<Event> {
     events.extend(inbound());
     events.extend(names_of_flows());
     events.extend(reach_changed());
-    events.push(ended(BoxEnd::CoverLost("/p/.git".to_owned())));
-    events.push(thinned());
+    events.extend([ended(BoxEnd::CoverLost("/p/.git".to_owned())), thinned()]);
     events
 }
 

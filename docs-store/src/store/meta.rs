@@ -38,14 +38,14 @@ pub(super) fn load_handed(db: &Connection) -> rusqlite::Result<BTreeSet<DeviceId
 }
 
 /// Whether something is still to be done with what an older version stored.
-pub(super) fn has_mark(db: &Connection, mark: &str) -> rusqlite::Result<bool> {
+pub(crate) fn has_mark(db: &Connection, mark: &str) -> rusqlite::Result<bool> {
     db.query_row("SELECT 1 FROM meta WHERE key = ?1", [mark], |_| Ok(()))
         .optional()
         .map(|found| found.is_some())
 }
 
 /// It is done.
-pub(super) fn drop_mark(db: &Connection, mark: &str) -> rusqlite::Result<()> {
+pub(crate) fn drop_mark(db: &Connection, mark: &str) -> rusqlite::Result<()> {
     db.execute("DELETE FROM meta WHERE key = ?1", [mark])?;
     Ok(())
 }

@@ -109,9 +109,8 @@ impl Digest {
             let mut kept = Vec::new();
             let (mut rest, mut more) = (ThinnedHost::default(), 0);
             for host in hosts {
-                let fits = names + host.name.len() <= MAX_NAMES
-                    && kept.len() < MAX_HOSTS
-                    && all < MAX_ALL;
+                let fits =
+                    names + host.name.len() <= MAX_NAMES && kept.len() < MAX_HOSTS && all < MAX_ALL;
                 if fits && !host.name.is_empty() {
                     names += host.name.len();
                     all += 1;
@@ -128,8 +127,9 @@ impl Digest {
             days.push(ThinnedDay { day, hosts, more });
         }
         let all = days.iter().flat_map(|day| &day.hosts).enumerate();
-        let places: HashMap<&str, usize> =
-            all.map(|(place, host)| (host.name.as_str(), place)).collect();
+        let places: HashMap<&str, usize> = all
+            .map(|(place, host)| (host.name.as_str(), place))
+            .collect();
         let mut open: Vec<(u64, u32)> = self
             .flows
             .iter()
@@ -308,7 +308,10 @@ mod tests {
         digest.push(&entry(DAY + 2, ended(9, 6)));
         let (days, _) = digest.finish();
         let hosts: Vec<_> = days[0].hosts.iter().collect();
-        assert_eq!((hosts[0].name.as_str(), hosts[0].bytes_out), ("shop.example", 5));
+        assert_eq!(
+            (hosts[0].name.as_str(), hosts[0].bytes_out),
+            ("shop.example", 5)
+        );
         assert_eq!((hosts[1].name.as_str(), hosts[1].bytes_out), ("", 6));
     }
 

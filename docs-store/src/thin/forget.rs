@@ -64,7 +64,10 @@ impl Store {
             let own = line.writer == self.device;
             let current = self.epochs.values().any(|current| current.is(line.key_id));
             let hours = match line.hours {
-                0 => self.thin.windows.effective(DocId::Box(bailey_model::BoxId([0; 16])), 0),
+                0 => self
+                    .thin
+                    .windows
+                    .effective(DocId::Box(bailey_model::BoxId([0; 16])), 0),
                 hours => hours,
             };
             let since = if own {
@@ -90,20 +93,7 @@ impl Store {
             return Ok(None);
         }
         let records = records(&self.db)?;
-        let goes = |record: &&Wrapping| {
-            let keys = &record.keys;
-            !keys.is_empty() && keys.iter().all(|key| forgotten.contains(key))
-        };
-        let mut run: Vec<&Wrapping> = Vec::new();
-        for record in records.iter().filter(goes) {
-            let follows = run
-                .last()
-                .is_none_or(|last| last.chain == record.chain && last.seq + 1 == record.seq);
-            match follows {
-                true => run.push(record),
-                false => break,
-            }
-        }
+        let run = first_run(&records, &forgotten);
         let (Some(first), Some(last)) = (run.first(), run.last()) else {
             let kept: BTreeSet<Key> = records.into_iter().flat_map(|record| record.keys).collect();
             let done: Vec<Key> = forgotten.difference(&kept).copied().collect();
@@ -118,7 +108,10 @@ impl Store {
         let lines = tables::forgotten(&self.db)?;
         let of_run: Vec<&Line> = lines
             .iter()
-            .filter(|line| run.iter().any(|record| record.keys.contains(&(line.writer, line.key_id))))
+            .filter(|line| {
+                run.iter()
+                    .any(|record| record.keys.contains(&(line.writer, line.key_id)))
+            })
             .collect();
         let stamps = || of_run.iter().map(|line| line.stamp);
         let row = Row {
@@ -152,6 +145,25 @@ impl Store {
         })?;
         Ok(Some(0))
     }
+}
+
+/// The first run of records of one chain whose every key is forgotten.
+fn first_run<'a>(records: &'a [Wrapping], forgotten: &BTreeSet<Key>) -> Vec<&'a Wrapping> {
+    let goes = |record: &&Wrapping| {
+        let keys = &record.keys;
+        !keys.is_empty() && keys.iter().all(|key| forgotten.contains(key))
+    };
+    let mut run: Vec<&Wrapping> = Vec::new();
+    for record in records.iter().filter(goes) {
+        let follows = run
+            .last()
+            .is_none_or(|last| last.chain == record.chain && last.seq + 1 == record.seq);
+        match follows {
+            true => run.push(record),
+            false => break,
+        }
+    }
+    run
 }
 
 /// Every record of the keys' document that is here, chain by chain in order.

@@ -77,79 +77,72 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<Grave>, DbError> {
         let db = &self.db;
-        let (mut first_seq, mut last_seq) = (row.first_seq, row.last_seq);
-        if let Some(there) = tables::grave_from(db, row.chain, first_seq)?
-            && (there.first_seq..=there.last_seq).contains(&first_seq)
-            && there.last_seq >= last_seq
+        let there = tables::grave_from(db, row.chain, row.first_seq)?;
+        if there
+            .is_some_and(|there| there.first_seq <= row.first_seq && there.last_seq >= row.last_seq)
         {
             return Ok(None);
         }
-        let head = |seq| header(db, row.chain, seq);
-        let hash = chains::hash_at(db, row.chain, last_seq)?;
-        let mut last = hash.ok_or(rusqlite::Error::InvalidQuery)?;
-        let before = head(first_seq)?.map(|header| header.fields.prev);
-        let mut prev = before.unwrap_or(Hash::NONE);
-        let sealed = head(last_seq)?.map(|header| (header.epoch, header.key_id));
-        let plain = id.doc.is_plain();
-        let (mut epoch, mut key_id) = sealed.unwrap_or((u32::from(!plain), KeyId([0; 32])));
-        let mut segment = row.segment;
-        let Says {
-            mut first_no,
-            mut last_no,
-            mut from,
-            mut to,
-            mut hours,
-        } = says;
-        let mut entries = if first_no == 0 { 0 } else { last_no - first_no + 1 };
+        let (mut it, mut entries) = self.lone_stone(id, row, says, now)?;
         for there in tables::graves(db, row.chain)? {
-            let before = there.last_seq.checked_add(1) == Some(first_seq);
-            let after = last_seq.checked_add(1) == Some(there.first_seq);
-            let Some(it) = Tombstone::decode(&there.bytes).ok().filter(|_| before || after) else {
+            let before = there.last_seq.checked_add(1) == Some(it.first_seq);
+            let after = it.last_seq.checked_add(1) == Some(there.first_seq);
+            let beside = Tombstone::decode(&there.bytes).ok();
+            let Some(beside) = beside.filter(|_| before || after) else {
                 continue;
             };
             entries += there.entries;
-            if before {
-                (first_seq, prev) = (it.first_seq, it.prev);
-            } else {
-                (last_seq, last) = (it.last_seq, it.last);
-                (segment, epoch, key_id) = (it.segment, it.epoch, it.key_id);
-            }
-            if it.first_no > 0 {
-                let none = first_no == 0;
-                first_no = if none { it.first_no } else { first_no.min(it.first_no) };
-                from = if none { it.from } else { from.min(it.from) };
-            }
-            last_no = last_no.max(it.last_no);
-            to = to.max(it.to);
-            hours = hours.max(it.hours);
+            join(&mut it, &beside, before);
         }
-        if first_seq > 1 && prev == Hash::NONE {
-            // Its first envelope does not read: what came before is named by number.
-            let known = chains::hash_at(db, row.chain, first_seq - 1)?;
-            prev = known.unwrap_or(last);
+        if it.first_seq > 1 && it.prev == Hash::NONE {
+            // Its first envelope does not read: what came before is known by number.
+            let known = chains::hash_at(db, row.chain, it.first_seq - 1)?;
+            it.prev = known.unwrap_or(it.last);
         }
-        let it = Tombstone {
-            account: self.account().ok_or(rusqlite::Error::InvalidQuery)?,
-            chain: *id,
-            signer: self.device,
-            segment,
-            first_seq,
-            prev,
-            last_seq,
-            last,
-            first_no: first_no.min(last_no),
-            last_no,
-            from: from.min(to),
-            to,
-            hours,
-            epoch,
-            key_id,
-            made: now,
-        };
         let bytes = it.sign(&self.keys).ok_or(rusqlite::Error::InvalidQuery)?;
         let mut grave = grave_of(&it, bytes, self.thin.mark());
         grave.entries = entries;
         Ok(Some(grave))
+    }
+
+    /// One that is joined with nothing, and how many entries it stands for.
+    fn lone_stone(
+        &self,
+        id: &ChainId,
+        row: &Row,
+        says: Says,
+        now: Timestamp,
+    ) -> Result<(Tombstone, u64), DbError> {
+        let db = &self.db;
+        let last = chains::hash_at(db, row.chain, row.last_seq)?;
+        let first = header(db, row.chain, row.first_seq)?;
+        let sealed = header(db, row.chain, row.last_seq)?;
+        let sealed = sealed.map(|header| (header.epoch, header.key_id));
+        let plain = id.doc.is_plain();
+        let (epoch, key_id) = sealed.unwrap_or((u32::from(!plain), KeyId([0; 32])));
+        let entries = match says.first_no {
+            0 => 0,
+            first => says.last_no.saturating_sub(first) + 1,
+        };
+        let it = Tombstone {
+            account: self.account().ok_or(rusqlite::Error::InvalidQuery)?,
+            chain: *id,
+            signer: self.device,
+            segment: row.segment,
+            first_seq: row.first_seq,
+            prev: first.map_or(Hash::NONE, |header| header.fields.prev),
+            last_seq: row.last_seq,
+            last: last.ok_or(rusqlite::Error::InvalidQuery)?,
+            first_no: says.first_no,
+            last_no: says.last_no,
+            from: says.from.min(says.to),
+            to: says.to,
+            hours: says.hours,
+            epoch,
+            key_id,
+            made: now,
+        };
+        Ok((it, entries))
     }
 
     /// Takes a tombstone from another device. It never drops anything that is here;
@@ -169,11 +162,16 @@ impl Store {
             let member = self.members().get(&device);
             member.ok_or(IngestError::NotMember(device))?;
         }
-        let signer = self.members().get(&claimed.signer).map(|member| member.public);
+        let signer = self
+            .members()
+            .get(&claimed.signer)
+            .map(|member| member.public);
         let signer = signer.ok_or(IngestError::NotMember(claimed.signer))?;
         let it = Tombstone::verify(bytes, &signer).map_err(IngestError::BadSignature)?;
         if it.chain.doc == DocId::Account {
-            return Err(IngestError::Misfit("a tombstone among the account's records"));
+            return Err(IngestError::Misfit(
+                "a tombstone among the account's records",
+            ));
         }
         let known = self.chains.get(&it.chain).copied();
         let chain = known.unwrap_or(Chain::EMPTY);
@@ -195,7 +193,12 @@ impl Store {
         if own || parts {
             return Err(IngestError::Misfit("tombstone"));
         }
-        let over = window_ends(it.to, it.hours.max(LEAST_HOURS));
+        // What a writer says of its own entries is its own loss.
+        let least = match it.signer == it.chain.writer {
+            true => LEAST_HOURS,
+            false => self.thin.windows.effective(it.chain.doc, 0),
+        };
+        let over = window_ends(it.to, it.hours.max(least));
         if now.0.saturating_add(SLACK_MS) < over.0 {
             self.thin.tell_early(Early {
                 by: it.signer,
@@ -221,12 +224,7 @@ impl Store {
     }
 
     /// The chain goes on after what a tombstone stands for.
-    fn pass_over(
-        &mut self,
-        it: &Tombstone,
-        chain: Chain,
-        bytes: &[u8],
-    ) -> Result<(), IngestError> {
+    fn pass_over(&mut self, it: &Tombstone, chain: Chain, bytes: &[u8]) -> Result<(), IngestError> {
         let after = Chain {
             seq: it.last_seq,
             hash: it.last,
@@ -287,6 +285,32 @@ impl Store {
             });
         }
     }
+}
+
+/// Makes a tombstone stand for what the one beside it stands for too.
+fn join(it: &mut Tombstone, beside: &Tombstone, before: bool) {
+    if before {
+        (it.first_seq, it.prev) = (beside.first_seq, beside.prev);
+    } else {
+        (it.last_seq, it.last) = (beside.last_seq, beside.last);
+        (it.segment, it.epoch, it.key_id) = (beside.segment, beside.epoch, beside.key_id);
+    }
+    if beside.first_no > 0 {
+        let none = it.first_no == 0;
+        it.first_no = if none {
+            beside.first_no
+        } else {
+            it.first_no.min(beside.first_no)
+        };
+        it.from = if none {
+            beside.from
+        } else {
+            it.from.min(beside.from)
+        };
+    }
+    it.last_no = it.last_no.max(beside.last_no);
+    it.to = it.to.max(beside.to);
+    it.hours = it.hours.max(beside.hours);
 }
 
 fn grave_of(it: &Tombstone, bytes: Vec<u8>, stamp: Timestamp) -> Grave {
