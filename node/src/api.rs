@@ -12,11 +12,12 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::days::DayRow;
 use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, ReportRow, WhyRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 6;
+pub const API: u32 = 7;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,6 +98,13 @@ pub enum Ask {
     DeviceList,
     /// Look at all that is kept: signatures, places, seals, numbers.
     StoreCheck,
+    /// What is left of a box's thinned entries, from the day of a time on.
+    Days {
+        /// Name, id, or `NAME@DEVICE`.
+        target: String,
+        /// In milliseconds since 1970.
+        since_ms: Option<u64>,
+    },
     /// The person's answer to [`Tell::Words`].
     Answer(bool),
 }
@@ -298,6 +306,8 @@ pub enum Tell {
     Picture(Vec<u8>),
     /// A row of [`Ask::StoreCheck`].
     Checked(Box<CheckRow>),
+    /// A row of [`Ask::Days`].
+    Day(Box<DayRow>),
     /// The further command ended.
     ExecEnded(ChildExit),
     /// Nothing more comes.

@@ -11,6 +11,7 @@ pub mod client;
 pub mod community;
 pub mod config;
 pub mod daemon;
+pub mod days;
 mod grant;
 mod log;
 pub mod paths;

@@ -176,6 +176,9 @@ pub struct CheckRow {
     pub entries: u64,
     /// Envelopes that wait for a key, or were set aside when they came.
     pub waiting: u64,
+    /// Entries that were thinned, by tombstones that hold.
+    #[serde(default)]
+    pub thinned: u64,
     /// How many things do not hold.
     pub faulty: u64,
     /// The first of them.

@@ -87,7 +87,7 @@ fn whatever_is_changed_is_found_in_its_place() {
             "2: it is not in its place",
         ),
         (
-            "UPDATE envelopes SET bytes = CAST(substr(bytes, 1, length(bytes) - 1) || x'00' AS BLOB) \
+            "UPDATE envelopes SET bytes = CAST(substr(bytes, 1, length(bytes) - 1) || x'ff' AS BLOB) \
              WHERE seq = 5 AND chain = CHAIN",
             "5: ",
         ),

@@ -201,9 +201,12 @@ pub(crate) struct SummaryArgs {
     /// The box: NAME, its id, or NAME@DEVICE; each unless it is said.
     #[arg(value_name = "BOX")]
     pub(crate) target: Option<String>,
-    /// What is younger: 30s, 10m, 2h, 7d.
-    #[arg(long, value_name = "AGE", default_value = "24h")]
-    pub(crate) since: String,
+    /// What is younger: 30s, 10m, 2h, 7d (24h unless it is said; all with --days).
+    #[arg(long, value_name = "AGE")]
+    pub(crate) since: Option<String>,
+    /// Each day by itself, with what is left of those whose window is over.
+    #[arg(long)]
+    pub(crate) days: bool,
     /// One JSON object a line, one a host.
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,7 +11,7 @@ const EXIT_FAULTY: u8 = 1;
 
 /// Looks at all that is kept and says what it saw.
 pub(super) fn check(args: &JsonArgs) -> Result<u8, Failure> {
-    let (mut faulty, mut envelopes, mut entries) = (0, 0, 0);
+    let (mut faulty, mut envelopes, mut entries, mut thinned) = (0, 0, 0, 0);
     read::each(&Ask::StoreCheck, |tell| {
         let Tell::Checked(row) = tell else {
             return Ok(());
@@ -19,6 +19,7 @@ pub(super) fn check(args: &JsonArgs) -> Result<u8, Failure> {
         faulty += row.faulty;
         envelopes += row.envelopes;
         entries += row.entries;
+        thinned += row.thinned;
         match args.json {
             true => out::json(&row),
             false => print(&row),
@@ -30,7 +31,13 @@ pub(super) fn check(args: &JsonArgs) -> Result<u8, Failure> {
             1 => "1 does not hold; nothing was changed".to_owned(),
             faulty => format!("{faulty} do not hold; nothing was changed"),
         };
-        out::line(&format!("{envelopes} envelopes, {entries} entries: {end}"))?;
+        let gone = match thinned {
+            0 => String::new(),
+            thinned => format!(", {thinned} thinned"),
+        };
+        out::line(&format!(
+            "{envelopes} envelopes, {entries} entries{gone}: {end}"
+        ))?;
     }
     Ok(if faulty == 0 { 0 } else { EXIT_FAULTY })
 }
@@ -44,8 +51,12 @@ fn print(row: &CheckRow) -> Result<(), Failure> {
                 0 => String::new(),
                 count => format!(" · {count} wait for a key"),
             };
+            let gone = match row.thinned {
+                0 => String::new(),
+                count => format!(" · {count} thinned before"),
+            };
             format!(
-                "{} by {short}: {} envelopes, {} entries{waiting}",
+                "{} by {short}: {} envelopes, {} entries{gone}{waiting}",
                 row.doc, row.envelopes, row.entries
             )
         }

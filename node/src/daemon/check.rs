@@ -52,6 +52,7 @@ fn row_of(checked: Checked) -> CheckRow {
         envelopes: checked.envelopes,
         entries: checked.entries,
         waiting: checked.waiting,
+        thinned: checked.thinned,
         faulty: checked.faulty,
         faults: checked.faults.into_iter().map(fault).collect(),
     }
@@ -66,6 +67,7 @@ fn row_of_rest(rest: CheckedRest) -> CheckRow {
         envelopes: 0,
         entries: rest.rows,
         waiting: rest.aside,
+        thinned: 0,
         faulty: rest.faults.len() as u64,
         faults: rest.faults,
     }

@@ -36,6 +36,7 @@ mod screenshot;
 mod serve;
 mod shared;
 mod store;
+mod thinned;
 mod trash;
 mod unwritten;
 mod why;
@@ -272,6 +273,7 @@ impl Node {
             StoreTell::Added { conn, added } => self.on_added(conn, added),
             StoreTell::Joined(joined) => self.on_joined(joined),
             StoreTell::Members(members) => self.on_members(members),
+            StoreTell::Early(early) => self.on_early(&early),
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::event::{Answer, ConnId, NodeEvent};
 use super::fold::BoxState;
-use super::store;
+use super::{store, thinned};
 use crate::api::{Failure, FlowFilter, Tell};
 use crate::paths::Paths;
 use crate::row_fold::{Fold as RowFold, Late};
@@ -93,6 +93,12 @@ impl Desk {
         }
         let since = Timestamp(filter.since_ms.unwrap_or(0));
         let mut reader = store::reader(&self.paths, &self.keys)?;
+        // And where it is asked for what is gone, that.
+        if let Some(row) = thinned::note(&mut reader, state, filter)?
+            && !said(row)
+        {
+            return Ok(None);
+        }
         let mut upto = 0;
         if follow {
             let mut pages = Pages::new(DocId::Box(state.id), state.writer, since);

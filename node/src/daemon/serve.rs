@@ -120,7 +120,7 @@ async fn serve(
     let (events, mut incoming) = mpsc::channel(EVENTS);
     let key_file = paths.state.join("device.key");
     let keys = vault::device_keys(&key_file, config.keys.at_rest).await?;
-    let opened = store::open(&paths, keys)?;
+    let opened = store::open(&paths, keys, config.audit.clone())?;
     let mut store_tells = opened.tells;
     let mut node = Node::new(paths, events.clone(), opened.asks, opened.keys, name);
     node.incarnation = opened.incarnation;

@@ -4,25 +4,29 @@
 //! An ask is answered only after its entry is committed, so an answered ticket
 //! may be dialled.
 
+mod thinning;
 mod thread;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use bailey_docs_store::{
-    AddOffer, ChainId, Checkpointer, DeviceKeys, DevicePublic, DocId, Head, OsEntropy, Reader,
-    Role, Store, Urgency,
+    AddOffer, ChainId, Checkpointer, DeviceKeys, DevicePublic, DocId, Early, Head, OsEntropy,
+    Reader, Role, Store, Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;
 use tokio::sync::mpsc;
 
+use self::thinning::Thinner;
 use self::thread::Thread;
 use super::clock;
 use super::event::{ConnId, RunId};
 use crate::api::Failure;
+use crate::config::Audit;
 use crate::log::log;
 use crate::paths::Paths;
 
@@ -151,6 +155,8 @@ pub(crate) enum StoreTell {
     Joined(super::pairing::Joined),
     /// Chains grew. Not an answer to an ask.
     Heads(Vec<Head>),
+    /// Devices dropped what they should still have. Not an answer to an ask.
+    Early(Vec<Early>),
     /// Who is a member now. Not an answer to an ask.
     Members(Vec<(DeviceId, DevicePublic, Role)>),
 }
@@ -158,7 +164,7 @@ pub(crate) enum StoreTell {
 impl StoreTell {
     /// Whether it answers an ask.
     pub(crate) fn is_answer(&self) -> bool {
-        !matches!(self, Self::Heads(_) | Self::Members(_))
+        !matches!(self, Self::Heads(_) | Self::Members(_) | Self::Early(_))
     }
 }
 
@@ -176,9 +182,9 @@ pub(crate) struct Opened {
 }
 
 /// Opens the store and starts its thread.
-pub(crate) fn open(paths: &Paths, keys: DeviceKeys) -> Result<Opened, Failure> {
+pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Opened, Failure> {
     let host = |error: &dyn std::fmt::Display| Failure::host(format!("store: {error}"));
-    let store = Store::open(
+    let mut store = Store::open(
         &paths.state,
         keys.clone(),
         clock::now(),
@@ -200,13 +206,16 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys) -> Result<Opened, Failure> {
             );
         }
     }
+    // A node that ended before it had emptied the log does it now.
+    let forgot = Arc::new(AtomicBool::new(true));
+    let thinner = Thinner::new(audit, &mut store, Arc::clone(&forgot));
     let (asks, incoming) = blocking::sync_channel(IN_FLIGHT + SLACK);
     let (outgoing, tells) = mpsc::channel(IN_FLIGHT);
     std::thread::Builder::new()
         .name("store".to_owned())
-        .spawn(move || Thread::new(store, outgoing).serve(&incoming))
+        .spawn(move || Thread::new(store, thinner, outgoing).serve(&incoming))
         .map_err(|error| host(&error))?;
-    checkpoint(paths).map_err(|error| host(&error))?;
+    checkpoint(paths, forgot).map_err(|error| host(&error))?;
     Ok(Opened {
         asks,
         tells,
@@ -220,13 +229,17 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys) -> Result<Opened, Failure> {
 }
 
 /// Moves the write-ahead log into the database beside the writer, which then
-/// never waits for it. Ends with the process.
-fn checkpoint(paths: &Paths) -> std::io::Result<()> {
+/// never waits for it, and empties it once keys are forgotten. Ends with the process.
+fn checkpoint(paths: &Paths, forgot: Arc<AtomicBool>) -> std::io::Result<()> {
     let checkpointer = Checkpointer::open(&paths.state).map_err(std::io::Error::other)?;
     let run = move || loop {
         std::thread::sleep(CHECKPOINT_EVERY);
         if let Err(error) = checkpointer.run() {
             log!("store: checkpoint: {error}");
+        }
+        if forgot.swap(false, Ordering::Relaxed) && !matches!(checkpointer.truncate(), Ok(true)) {
+            // Somebody reads or writes just now.
+            forgot.store(true, Ordering::Relaxed);
         }
     };
     std::thread::Builder::new()

@@ -5,7 +5,7 @@
 //! an origin of the caller's choice on a clock that never goes back. Envelopes
 //! are opaque here: the store verifies them, before and after the wire.
 //!
-//! # Wire format, version 1
+//! # Wire format, version 2
 //!
 //! One ordered byte stream in each direction (a QUIC bidirectional stream under
 //! ALPN `bailey/1`, both ends authenticated as members of the account). Each
@@ -24,7 +24,7 @@
 //!
 //! head  = chain, seq: u64, hash: [u8; 32]
 //! chain = writer: [u8; 32], incarnation: [u8; 16], doc
-//! doc   = tag 0 account | 1 keys | 2 node | 3 notices | 4 requests | 5 box, id: [u8; 16]
+//! doc   = tag 0 account | 1 keys | 2 node | 3 notices | 4 requests | 5 box, id: [u8; 16] | 6 days
 //! ```
 //!
 //! Postcard: tags, list and string lengths and integers wider than eight bits
@@ -40,7 +40,9 @@
 //! - `Want` asks for envelopes of one chain from number `from` on. Exactly one
 //!   `Envelopes` with the same chain and `from` answers it: consecutive
 //!   envelopes, at most `max_bytes` in sum (but at least one, however long, if
-//!   there is any). An empty list means that there is none. At most
+//!   there is any). An empty list means that there is none. In the place of
+//!   envelopes that the sender thinned stands one tombstone (`bailey-envelope`),
+//!   and the next one follows what that stands for. At most
 //!   [`MAX_PEER_WANTS`] wants may be unanswered, one a chain.
 //! - `Envelopes` without a want, an unknown tag, a frame over its bound and
 //!   every other breach are answered by `Bye`, and the session is over.

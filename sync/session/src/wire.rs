@@ -10,7 +10,7 @@ use crate::{ChainId, DocId, Head};
 use crate::{MAX_ENVELOPES_PER_FRAME, MAX_HEADS_PER_FRAME, MAX_PAYLOAD};
 
 /// Version of the wire format, sent in `Hello`.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// A byte string: postcard writes the same as for a list of `u8`, in one copy.
 #[derive(Clone, PartialEq, Eq)]
@@ -87,6 +87,7 @@ pub(crate) enum Doc {
     Notices,
     Requests,
     Box([u8; 16]),
+    Days,
 }
 
 /// A chain on the wire, and the key of every table here.
@@ -106,6 +107,7 @@ impl From<ChainId> for Chain {
             DocId::Notices => Doc::Notices,
             DocId::Requests => Doc::Requests,
             DocId::Box(box_id) => Doc::Box(box_id.0),
+            DocId::Days => Doc::Days,
         };
         Self {
             writer: id.writer.0,
@@ -124,6 +126,7 @@ impl From<Chain> for ChainId {
             Doc::Notices => DocId::Notices,
             Doc::Requests => DocId::Requests,
             Doc::Box(box_id) => DocId::Box(BoxId(box_id)),
+            Doc::Days => DocId::Days,
         };
         Self {
             writer: DeviceId(chain.writer),

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::super::clock;
 use super::super::pairing::Joined;
-use super::{StoreAsk, StoreTell, Tag, members};
+use super::{StoreAsk, StoreTell, Tag, Thinner, members};
 use crate::log::log;
 
 /// Most asks committed together.
@@ -54,6 +54,7 @@ fn failure(error: &IngestError) -> IngestFailure {
         | IngestError::TooManyChains(_)
         | IngestError::Record(_)
         | IngestError::KeyRecord(_)
+        | IngestError::EarlyTombstone(_)
         | IngestError::Quarantined { .. } => IngestFailure::Permanent,
     }
 }
@@ -67,10 +68,11 @@ pub(super) struct Thread {
     changed: bool,
     last_durable: Instant,
     unsynced: bool,
+    thinner: Thinner,
 }
 
 impl Thread {
-    pub(super) fn new(store: Store, tells: mpsc::Sender<StoreTell>) -> Self {
+    pub(super) fn new(store: Store, thinner: Thinner, tells: mpsc::Sender<StoreTell>) -> Self {
         let known_heads = store
             .heads()
             .iter()
@@ -86,6 +88,7 @@ impl Thread {
             changed: false,
             last_durable,
             unsynced: false,
+            thinner,
         }
     }
 
@@ -102,6 +105,7 @@ impl Thread {
             if !self.turn(batch) {
                 break;
             }
+            self.changed |= self.thinner.turn(&mut self.store);
         }
         if let Err(error) = self.store.seal_all(clock::now()) {
             log!("store: the last entries stay in the journal: {error}");
@@ -121,7 +125,8 @@ impl Thread {
         let sync = self
             .unsynced
             .then(|| DURABLE_EVERY.saturating_sub(self.last_durable.elapsed()));
-        seal.into_iter().chain(sync).min().unwrap_or(NAP).min(NAP)
+        let due = seal.into_iter().chain(sync).min().unwrap_or(NAP);
+        due.min(self.thinner.due_in()).min(NAP)
     }
 
     /// One commit for everything that came together. `false` when the loop is
@@ -155,9 +160,15 @@ impl Thread {
         let tells = self.tells.clone();
         let tell = |tell| tells.blocking_send(tell).is_ok();
         // Who is a member comes before what members ask for.
-        let told = self.new_members().into_iter().chain(answers).all(tell);
+        let first = self.new_members().into_iter().chain(self.early());
+        let told = first.chain(answers).all(tell);
         self.seal(at_once);
         told && self.grown_heads().into_iter().all(tell)
+    }
+
+    fn early(&mut self) -> Option<StoreTell> {
+        let early = self.store.take_early();
+        (!early.is_empty()).then_some(StoreTell::Early(early))
     }
 
     fn append(
@@ -170,6 +181,9 @@ impl Thread {
         answers: &mut Vec<StoreTell>,
     ) {
         let now = clock::now();
+        if let DocId::Box(box_id) = doc {
+            self.thinner.on_entry(&mut self.store, box_id, &event);
+        }
         match self.store.append(doc, event.clone(), now, urgency) {
             Ok(no) => appended.push((doc, Entry { no, ts: now, event }, tag)),
             Err(error) => answers.push(StoreTell::NotAppended {
