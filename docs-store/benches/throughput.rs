@@ -21,7 +21,7 @@ fn main() {
 
 use std::time::Instant;
 
-use bailey_docs_store::{Checkpointer, Reader, Role, Urgency};
+use bailey_docs_store::{Reader, Role, Urgency};
 use bailey_model::{
     AddrClass, Direction, Event, FiveTuple, FlowId, FlowOpened, Granted, Host, HostFrom, Proto,
 };
@@ -56,7 +56,7 @@ fn entries_a_second() {
         let dir = TempDir::new();
         let mut store = open(&dir, 1, NOW);
         store.create_account("bench", NOW).unwrap();
-        let checkpointer = Checkpointer::open(dir.path()).unwrap();
+        let checkpointer = store.checkpointer().unwrap();
         let started = Instant::now();
         for no in 0..ENTRIES {
             store.append(BOX, flow(no), NOW, Urgency::Normal).unwrap();

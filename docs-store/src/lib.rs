@@ -8,6 +8,7 @@ mod account;
 mod chains;
 mod check;
 mod db;
+mod durable;
 mod entropy;
 mod error;
 mod guard;
@@ -33,6 +34,7 @@ pub use bailey_envelope::{
 };
 pub use check::{Checked, CheckedRest};
 pub use db::{DbError, OpenDbError};
+pub use durable::Checkpointer;
 pub use entropy::{Entropy, NoEntropy, OsEntropy};
 pub use error::{
     AccountError, AppendError, BuildError, CommitError, Fork, IngestError, JoinError, OpenError,
@@ -45,7 +47,7 @@ pub use keyfile::{
     load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};
-pub use reader::{Checkpointer, DocInfo, Pages, Reader, Reading};
+pub use reader::{DocInfo, Pages, Reader, Reading};
 pub use schema::{MAX_ENTRY, PackError, UnpackError, pack, unpack};
 pub use segment::{SegmentFault, fuzz_body};
 pub use store::{Store, Urgency};

@@ -481,37 +481,3 @@ fn merge(by_writer: BTreeMap<DeviceId, Vec<Entry>>) -> Vec<(DeviceId, Entry)> {
         }
     }
 }
-
-/// Moves the write-ahead log into the database, on a thread of its own, so
-/// that the writer never waits for it.
-#[derive(Debug)]
-pub struct Checkpointer {
-    pub(crate) db: Connection,
-}
-
-impl Checkpointer {
-    /// Opens the store of a folder for checkpoints.
-    ///
-    /// # Errors
-    /// [`ReadError::Open`].
-    pub fn open(dir: &Path) -> Result<Self, ReadError> {
-        Ok(Self {
-            db: db::open_checkpointer(dir)?,
-        })
-    }
-
-    /// Moves what no reader or writer stands in the way of. Gives how many
-    /// pages of the log are not moved yet. Every few seconds is often enough.
-    ///
-    /// # Errors
-    /// [`ReadError::Db`].
-    pub fn run(&self) -> Result<u64, ReadError> {
-        let left = self
-            .db
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-                let (log, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
-                Ok(log.saturating_sub(moved))
-            })?;
-        Ok(db::uint(left))
-    }
-}

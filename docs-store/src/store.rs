@@ -10,6 +10,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::account::{Members, Node};
 use crate::chains::{self, Chain, Stored};
 use crate::db::{self, DbError};
+use crate::durable::Doubt;
 use crate::entropy::{Entropy, random};
 use crate::error::{AppendError, BuildError, CommitError, OpenError, ReadError};
 use crate::ingest::SegmentCache;
@@ -92,7 +93,10 @@ pub struct Store {
     pub(crate) unsealed: usize,
     /// Whether something is committed that a power cut could take.
     pub(crate) unsynced: bool,
-    syncs: bool,
+    /// Whether a failed sync left the log in doubt.
+    pub(crate) doubt: Doubt,
+    /// Whether the next commit is synced.
+    pub(crate) syncs: bool,
     pending: Vec<Pending>,
     // Last: the database is closed before the lock is let go.
     _lock: Lock,
@@ -160,7 +164,9 @@ impl Store {
             thin,
             pending: Vec::new(),
             unsealed: 0,
-            unsynced: false,
+            // What another process left in the log may not be on the disk yet.
+            unsynced: true,
+            doubt: Doubt::default(),
             syncs: false,
             _lock: lock,
         };
@@ -348,6 +354,16 @@ impl Store {
         }
     }
 
+    /// Has all that is committed on the disk, without touching what is appended.
+    fn sync(&mut self) -> Result<(), DbError> {
+        if self.unsynced {
+            self.set_durable(true)?;
+            self.write(&[], |_| Ok(()))?;
+            self.unsynced = false;
+        }
+        Ok(())
+    }
+
     /// Stores what is built, without touching what is appended.
     pub(crate) fn write_built(&mut self, durable: bool) -> Result<(), DbError> {
         if self.unsaved.is_empty() {
@@ -359,19 +375,16 @@ impl Store {
         Ok(())
     }
 
-    /// Chooses whether the next commit is synced. Switched outside a
-    /// transaction: within one (a join's) the choice made before it holds. A
-    /// commit under FULL syncs the whole log, earlier commits included.
-    pub(crate) fn set_durable(&mut self, durable: bool) -> Result<(), DbError> {
-        if self.syncs != durable && self.db.is_autocommit() {
-            let mode = if durable { "FULL" } else { "NORMAL" };
-            self.db.pragma_update(None, "synchronous", mode)?;
-            self.syncs = durable;
-        }
-        Ok(())
+    fn write(
+        &mut self,
+        pending: &[Pending],
+        also: impl FnOnce(&Connection) -> Result<(), DbError>,
+    ) -> Result<(), DbError> {
+        self.put(pending, also)
+            .inspect_err(|error| self.doubt.note(error))
     }
 
-    fn write(
+    fn put(
         &mut self,
         pending: &[Pending],
         also: impl FnOnce(&Connection) -> Result<(), DbError>,
@@ -500,6 +513,7 @@ impl Store {
     fn recover_journal(&mut self, now: Timestamp) -> Result<(), OpenError> {
         let rows = journal::load(&self.db, None)?;
         let Some(account) = self.account() else {
+            self.unsynced = false;
             return Ok(());
         };
         self.unsealed = rows.len();
@@ -525,8 +539,8 @@ impl Store {
             });
         }
         self.build_all(now)?;
-        match self.write_built(false) {
-            // Built and kept: the next sealing stores it once there is room.
+        // Built and kept: the next sealing stores it once there is room.
+        match self.write_built(true).and_then(|()| self.sync()) {
             Ok(()) | Err(DbError::Full) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -8,7 +8,9 @@ use bailey_model::{BoxId, DeviceId, Event, Incarnation, Thinned, Timestamp};
 use super::tables;
 use crate::chains;
 use crate::error::ReadError;
-use crate::reader::{Checkpointer, Pages, Reader};
+use crate::db::DbError;
+use crate::durable::Checkpointer;
+use crate::reader::{Pages, Reader};
 
 /// What was thinned of a document by one writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +110,13 @@ impl Checkpointer {
                 row.get::<_, i64>(0)
             });
         self.db.busy_timeout(std::time::Duration::from_secs(5))?;
-        Ok(busy? == 0)
+        match busy {
+            Ok(busy) => Ok(busy == 0),
+            Err(error) => {
+                let error = DbError::from(error);
+                self.doubt.note(&error);
+                Err(error.into())
+            }
+        }
     }
 }

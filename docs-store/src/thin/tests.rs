@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::TempDir;
-use crate::{Checkpointer, IngestError, OsEntropy, Outcome, Reader, Role};
+use crate::{IngestError, OsEntropy, Outcome, Reader, Role};
 
 const NOW: u64 = 1_796_000_000_000;
 const DAY: u64 = 24 * HOUR_MS;
@@ -391,7 +391,7 @@ fn a_forgotten_key_stands_nowhere_in_the_files_and_a_longer_window_keeps_its_own
     assert!(stands_in_a_file(&dir, &short[0]));
     let done = thin(&mut store, 20 * DAY - 1);
     assert!(done.contains(&Slice::Forgot(2)), "{done:?}");
-    assert!(Checkpointer::open(dir.path()).unwrap().truncate().unwrap());
+    assert!(store.checkpointer().unwrap().truncate().unwrap());
     for (wrap, gone) in short.iter().zip([true, true, false]) {
         assert_eq!(stands_in_a_file(&dir, wrap), !gone);
     }

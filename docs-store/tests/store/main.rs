@@ -3,7 +3,10 @@
 
 mod check;
 mod common;
+mod crash;
 mod devices;
+mod disk;
 mod joining;
 mod journal;
+mod ledger;
 mod pages;
