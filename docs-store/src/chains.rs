@@ -73,26 +73,32 @@ pub(crate) fn doc_column(row: &Row<'_>, at: usize) -> rusqlite::Result<DocId> {
 }
 
 fn chain_of(row: &Row<'_>) -> rusqlite::Result<(ChainId, Chain)> {
+    chain_at(row, 0)
+}
+
+/// A chain from its [`COLUMNS`], which begin at one of a row's.
+pub(crate) fn chain_at(row: &Row<'_>, at: usize) -> rusqlite::Result<(ChainId, Chain)> {
     let id = ChainId {
-        doc: doc_column(row, 1)?,
-        writer: DeviceId(row.get(2)?),
-        incarnation: Incarnation(row.get(3)?),
+        doc: doc_column(row, at + 1)?,
+        writer: DeviceId(row.get(at + 2)?),
+        incarnation: Incarnation(row.get(at + 3)?),
     };
     let chain = Chain {
-        row: Some(row.get(0)?),
-        seq: uint(row.get(4)?),
-        hash: Hash(row.get(5)?),
-        segment: row.get(6)?,
-        key_id: KeyId(row.get(7)?),
-        opened: uint(row.get(8)?),
-        open_segment: row.get(9)?,
-        last_no: uint(row.get(10)?),
-        broken: row.get(11)?,
+        row: Some(row.get(at)?),
+        seq: uint(row.get(at + 4)?),
+        hash: Hash(row.get(at + 5)?),
+        segment: row.get(at + 6)?,
+        key_id: KeyId(row.get(at + 7)?),
+        opened: uint(row.get(at + 8)?),
+        open_segment: row.get(at + 9)?,
+        last_no: uint(row.get(at + 10)?),
+        broken: row.get(at + 11)?,
     };
     Ok((id, chain))
 }
 
-const COLUMNS: &str = "id, doc, writer, incarnation, seq, hash, segment, key_id, opened, \
+/// What a chain is read from.
+pub(crate) const COLUMNS: &str = "id, doc, writer, incarnation, seq, hash, segment, key_id, opened, \
      open_segment, last_no, broken";
 
 /// Every chain.
@@ -154,6 +160,36 @@ pub(crate) fn put(db: &Connection, id: &ChainId, chain: &Chain) -> rusqlite::Res
     })
 }
 
+/// Writes what is known of a chain into the row that it has; one that is there
+/// stays unless it is to be replaced.
+pub(crate) fn put_at(
+    db: &Connection,
+    id: &ChainId,
+    chain: &Chain,
+    replace: bool,
+) -> rusqlite::Result<()> {
+    let or = if replace { "REPLACE" } else { "IGNORE" };
+    db.prepare_cached(&format!(
+        "INSERT OR {or} INTO chains({COLUMNS}) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+    ))?
+    .execute(params![
+        chain.row,
+        id.doc.to_bytes(),
+        id.writer.0,
+        id.incarnation.0,
+        int(chain.seq),
+        chain.hash.0,
+        chain.segment,
+        chain.key_id.0,
+        int(chain.opened),
+        chain.open_segment,
+        int(chain.last_no),
+        chain.broken,
+    ])?;
+    Ok(())
+}
+
 /// Stores an envelope's very bytes.
 pub(crate) fn put_envelope(
     db: &Connection,
@@ -176,7 +212,7 @@ pub(crate) fn put_envelope(
 }
 
 /// Envelopes of a chain from a number on: at most `max_count`, and at most
-/// `max_bytes` in all, but one at least.
+/// `max_bytes` in all, but one at least; up to the first that is missing.
 pub(crate) fn range(
     db: &Connection,
     row: i64,
@@ -185,13 +221,19 @@ pub(crate) fn range(
     max_bytes: usize,
 ) -> rusqlite::Result<Vec<Vec<u8>>> {
     let mut statement = db.prepare_cached(
-        "SELECT bytes FROM envelopes WHERE chain = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3",
+        "SELECT bytes, seq FROM envelopes WHERE chain = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3",
     )?;
     let limit = i64::try_from(max_count).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![row, int(from_seq), limit])?;
     let mut envelopes = Vec::new();
     let mut total = 0;
+    let mut next = int(from_seq);
     while let Some(row) = rows.next()? {
+        // Nobody can take what comes after a hole.
+        if row.get::<_, i64>(1)? != next {
+            break;
+        }
+        next = next.saturating_add(1);
         let bytes: Vec<u8> = row.get(0)?;
         total += bytes.len();
         if total > max_bytes && !envelopes.is_empty() {
@@ -200,15 +242,6 @@ pub(crate) fn range(
         envelopes.push(bytes);
     }
     Ok(envelopes)
-}
-
-/// The numbers of a chain's envelopes that are here, in order.
-pub(crate) fn numbers(db: &Connection, row: i64) -> rusqlite::Result<Vec<u64>> {
-    let mut statement =
-        db.prepare_cached("SELECT seq FROM envelopes WHERE chain = ?1 ORDER BY seq")?;
-    statement
-        .query_map([row], |row| row.get(0).map(uint))?
-        .collect()
 }
 
 /// One envelope.
@@ -223,6 +256,20 @@ pub(crate) fn hash_at(db: &Connection, row: i64, seq: u64) -> rusqlite::Result<O
     db.prepare_cached("SELECT hash FROM envelopes WHERE chain = ?1 AND seq = ?2")?
         .query_row(params![row, int(seq)], |row| row.get(0).map(Hash))
         .optional()
+}
+
+/// How many envelopes of a chain stand after its head.
+pub(crate) fn beyond(db: &Connection, row: i64, seq: u64) -> rusqlite::Result<u64> {
+    db.prepare_cached("SELECT count(*) FROM envelopes WHERE chain = ?1 AND seq > ?2")?
+        .query_row(params![row, int(seq)], |row| row.get(0).map(uint))
+}
+
+/// Whether a chain has an envelope of this hash.
+pub(crate) fn has(db: &Connection, row: i64, hash: &Hash) -> rusqlite::Result<bool> {
+    db.prepare_cached("SELECT 1 FROM envelopes WHERE chain = ?1 AND hash = ?2 LIMIT 1")?
+        .query_row(params![row, hash.0], |_| Ok(()))
+        .optional()
+        .map(|found| found.is_some())
 }
 
 /// The envelopes of one segment up to a number, in order.

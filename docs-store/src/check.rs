@@ -10,7 +10,7 @@ use crate::chains::{self, Chain};
 use crate::error::ReadError;
 use crate::ingest::{apply, check_numbers};
 use crate::journal;
-use crate::keys::KeyRing;
+use crate::keys::{KeyRing, own_epochs};
 use crate::reader::Reader;
 use crate::schema::unpack;
 use crate::segment::Segment;
@@ -49,6 +49,8 @@ pub struct CheckedRest {
     pub faults: Vec<String>,
     /// Envelopes that were set aside when they came.
     pub aside: u64,
+    /// Keys of one's own epochs that open.
+    pub keys: u64,
 }
 
 impl Reader {
@@ -114,6 +116,24 @@ impl Reader {
         let Some(account) = stored_account(&tx)? else {
             return Ok(rest);
         };
+        let orphans: i64 = tx.query_row(
+            "SELECT count(*) FROM envelopes WHERE chain NOT IN (SELECT id FROM chains)",
+            [],
+            |row| row.get(0),
+        )?;
+        if orphans > 0 {
+            rest.faults
+                .push(format!("{orphans} envelopes of chains that are not here"));
+        }
+        for epoch in own_epochs(&tx)? {
+            match self.ring.find(&tx, account, self.device, epoch.key_id)? {
+                Some(_) => rest.keys += 1,
+                None => rest.faults.push(format!(
+                    "key of epoch {}: it cannot be opened",
+                    epoch.number
+                )),
+            }
+        }
         let mut before: Option<(DocId, u64)> = None;
         for row in journal::load(&tx, None)? {
             let fault = |what: &str| format!("journal: {} entry {}: {what}", row.doc, row.no);
@@ -162,18 +182,24 @@ impl Looker<'_> {
             return Ok(());
         };
         let public = member.public;
-        let (mut prev, mut last_no, mut open) = (None, 0, OpenSegment::new(id));
+        let (mut prev, mut open) = (None, OpenSegment::new(id));
+        let mut numbers = Numbers::default();
+        let beyond = chains::beyond(self.db, row, chain.seq)?;
+        if beyond > 0 {
+            self.fault(chain.seq, format!("{beyond} stand after the head"));
+        }
         let mut seq = 0;
         while seq < chain.seq {
             seq += 1;
             let Some(bytes) = chains::envelope(self.db, row, seq)? else {
-                prev = match self.tombstone(id, (row, seq), prev, &mut last_no)? {
+                prev = match self.tombstone(id, (row, seq), prev, &mut numbers)? {
                     Some((last_seq, last)) => {
-                        seq = last_seq;
+                        seq = last_seq.max(seq);
                         Some(last)
                     }
                     None => {
                         self.fault(seq, "it is missing");
+                        numbers.hole = true;
                         None
                     }
                 };
@@ -183,7 +209,7 @@ impl Looker<'_> {
                 Ok(verified) => verified,
                 Err(error) => {
                     self.fault(seq, error.to_string());
-                    prev = None;
+                    (prev, numbers.hole) = (None, true);
                     continue;
                 }
             };
@@ -191,12 +217,13 @@ impl Looker<'_> {
             let follows = prev.is_none_or(|prev: Hash| prev == fields.prev);
             if (fields.chain, fields.seq, fields.account) != (*id, seq, self.account) || !follows {
                 self.fault(seq, "it is not in its place");
+                numbers.hole = true;
                 continue;
             }
             prev = Some(verified.hash);
             self.checked.envelopes += 1;
             if !id.doc.is_plain() {
-                self.entries(id, &verified, &mut open, &mut last_no, (row, chain))?;
+                self.entries(id, &verified, &mut open, &mut numbers, (row, chain))?;
             }
         }
         open.close(self, row)?;
@@ -213,7 +240,7 @@ impl Looker<'_> {
         id: &ChainId,
         (row, seq): (i64, u64),
         prev: Option<Hash>,
-        last_no: &mut u64,
+        numbers: &mut Numbers,
     ) -> Result<Option<(u64, Hash)>, ReadError> {
         let grave = tables::grave_from(self.db, row, seq)?;
         let Some(grave) = grave.filter(|grave| grave.first_seq <= seq) else {
@@ -226,6 +253,7 @@ impl Looker<'_> {
             .filter(|it| (it.chain, it.account) == (*id, self.account));
         let Some(it) = verified else {
             self.fault(seq, "its tombstone does not hold");
+            numbers.hole = true;
             return Ok(Some((grave.last_seq, grave.last_hash)));
         };
         let noted = (it.first_seq, it.last_seq, it.last)
@@ -235,7 +263,8 @@ impl Looker<'_> {
             self.fault(seq, "its tombstone is not in its place");
         }
         self.checked.thinned += grave.entries;
-        *last_no = it.last_no.max(*last_no);
+        numbers.last = it.last_no.max(numbers.last);
+        numbers.hole = false;
         Ok(Some((it.last_seq, it.last)))
     }
 
@@ -244,7 +273,7 @@ impl Looker<'_> {
         id: &ChainId,
         verified: &Verified<'_>,
         open: &mut OpenSegment,
-        last_no: &mut u64,
+        numbers: &mut Numbers,
         (row, chain): (i64, &Chain),
     ) -> Result<(), ReadError> {
         let fields = &verified.header.fields;
@@ -269,23 +298,32 @@ impl Looker<'_> {
         let key = key.segment_key(id.doc, fields.segment);
         let content = std::mem::replace(&mut open.content, Segment::new(id));
         let read = apply(content, verified, &key, id).and_then(|(next, entries)| {
-            check_numbers(*last_no, &entries).map(|()| (next, entries))
+            check_numbers(numbers.last, numbers.hole, &entries).map(|()| (next, entries))
         });
         match read {
             Ok((next, entries)) => {
                 open.content = next;
-                *last_no = entries.last().map_or(*last_no, |entry| entry.no);
+                numbers.last = entries.last().map_or(numbers.last, |entry| entry.no);
+                numbers.hole = false;
                 open.numbers
                     .extend(entries.iter().map(|entry| (entry.no, entry.ts)));
                 self.checked.entries += entries.len() as u64;
             }
             Err(reason) => {
                 open.broken = true;
+                numbers.hole = true;
                 self.fault(fields.seq, reason.to_string());
             }
         }
         Ok(())
     }
+}
+
+/// Where the entries of a chain are, and whether something before is missing.
+#[derive(Default)]
+struct Numbers {
+    last: u64,
+    hole: bool,
 }
 
 /// A segment as far as it was looked at.

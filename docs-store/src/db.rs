@@ -6,10 +6,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 /// The database's file name within the store's folder.
 pub(crate) const FILE: &str = "store.db";
+/// That of its write-ahead log.
+pub(crate) const LOG: &str = "store.db-wal";
 /// `BAIL`: a file with another id is not a store of ours.
 const APPLICATION_ID: i32 = 0x4241_494c;
 /// Version of the tables.
@@ -69,6 +72,10 @@ pub enum DbError {
     /// written; the same store goes on once there is room.
     #[error("the disk is full")]
     Full,
+    /// A failed sync left the write-ahead log in doubt, and it could not be
+    /// written again.
+    #[error("the write-ahead log: {0}")]
+    Log(io::Error),
     /// Anything else.
     #[error("database: {0}")]
     Sqlite(rusqlite::Error),
@@ -205,6 +212,7 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection, OpenDbError> {
     // shared memory; `query_only` keeps it from writing.
     let path = dir.join(FILE);
     let db = open(&path)?;
+    keep_log(&db)?;
     let damaged = |error: rusqlite::Error| OpenDbError::Damaged {
         path,
         why: error.to_string(),
@@ -216,7 +224,28 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection, OpenDbError> {
 
 /// Opens the database for checkpoints only.
 pub(crate) fn open_checkpointer(dir: &Path) -> Result<Connection, OpenDbError> {
-    open(&dir.join(FILE))
+    let db = open(&dir.join(FILE))?;
+    keep_log(&db)?;
+    Ok(db)
+}
+
+/// Opens a database of which anything may be damaged but its first page.
+pub(crate) fn open_damaged(dir: &Path) -> Result<Connection, OpenDbError> {
+    let path = dir.join(FILE);
+    let (db, version) = connect(&path)?;
+    match version {
+        version if version > USER_VERSION => Err(OpenDbError::Newer { path, version }),
+        _ => Ok(db),
+    }
+}
+
+/// Leaves the write-ahead log to the writer when this connection is the last.
+fn keep_log(db: &Connection) -> Result<(), OpenDbError> {
+    let set = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    set.map(drop).map_err(|error| OpenDbError::Damaged {
+        path: FILE.into(),
+        why: error.to_string(),
+    })
 }
 
 /// Brings the tables of an older version up to this one's, all of it or nothing.

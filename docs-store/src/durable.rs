@@ -2,21 +2,24 @@
 //!
 //! A commit under `synchronous=FULL` syncs the whole write-ahead log, the commits
 //! before it included. A sync that failed is another matter: the kernel counts the
-//! pages as written, and the next one succeeds without them. So after a failure
-//! nothing is called durable until the log's content stands in the database itself
-//! and the log begins anew.
+//! pages as written, the next one succeeds without them, and a checkpoint would
+//! then copy what the log itself has lost. So after a failure the log is written
+//! once more, as it is read back, before anything rests on it.
 
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
 use crate::db::{self, DbError};
 use crate::error::ReadError;
 use crate::store::Store;
 
-/// Set once a write or a sync of the log failed; shared by all who make one.
+/// Set once a write or a sync failed; shared by all who make one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Doubt(Arc<AtomicBool>);
 
@@ -30,28 +33,42 @@ impl Doubt {
         }
     }
 
-    /// Moves the log into the database if it is in doubt, and has the next commit
-    /// begin another.
-    fn settle(&self, db: &Connection) -> Result<(), DbError> {
-        if !self.0.load(Ordering::Acquire) {
-            return Ok(());
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Writes the log once more if it is in doubt. Whoever calls is the one that
+    /// writes to it.
+    fn settle(&self, dir: &Path) -> Result<(), DbError> {
+        if self.is_set() {
+            again(&dir.join(db::LOG)).map_err(DbError::Log)?;
+            self.0.store(false, Ordering::Release);
         }
-        // Cleared first: what fails meanwhile sets it again.
-        self.0.store(false, Ordering::Release);
-        let moved = db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
-            row.get::<_, i64>(0)
-        });
-        match moved {
-            Ok(0) => Ok(()),
-            Ok(_) => {
-                self.0.store(true, Ordering::Release);
-                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
-                Err(rusqlite::Error::SqliteFailure(busy, None).into())
-            }
-            Err(error) => {
-                self.0.store(true, Ordering::Release);
-                Err(error.into())
-            }
+        Ok(())
+    }
+}
+
+/// Writes a file's own bytes over it, and has them on the disk.
+fn again(path: &Path) -> io::Result<()> {
+    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    file.rewind()?;
+    file.write_all(&bytes)?;
+    file.sync_all()
+}
+
+impl Drop for Store {
+    /// The last connection moves the log into the database as it closes, but not
+    /// one in doubt.
+    fn drop(&mut self) {
+        if self.doubt.settle(&self.dir).is_err() {
+            let _kept = self
+                .db
+                .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }
     }
 }
@@ -71,9 +88,7 @@ impl Store {
         if !self.db.is_autocommit() {
             return Ok(());
         }
-        if durable {
-            self.doubt.settle(&self.db)?;
-        }
+        self.doubt.settle(&self.dir)?;
         if self.syncs != durable {
             let mode = if durable { "FULL" } else { "NORMAL" };
             self.db.pragma_update(None, "synchronous", mode)?;
@@ -106,11 +121,15 @@ impl Checkpointer {
     }
 
     /// Moves what no reader or writer stands in the way of. Gives how many
-    /// pages of the log are not moved yet. Every few seconds is often enough.
+    /// pages of the log are not moved yet; nothing is, while the log is in doubt.
+    /// Every few seconds is often enough.
     ///
     /// # Errors
     /// [`ReadError::Db`].
     pub fn run(&self) -> Result<u64, ReadError> {
+        if self.doubt.is_set() {
+            return Ok(0);
+        }
         let left = self
             .db
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {

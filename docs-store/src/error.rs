@@ -226,6 +226,12 @@ pub enum QuarantineReason {
         /// The number found.
         found: u64,
     },
+    /// What is stored of it is no envelope any more.
+    #[error("its stored bytes are damaged")]
+    Damaged,
+    /// It is not stored any more.
+    #[error("it is missing")]
+    Missing,
     /// It follows one of the same segment that was set aside.
     #[error("follows an envelope that was set aside")]
     Follows,

@@ -6,6 +6,7 @@
 //! member that are in their place are kept whatever the body holds, so that a
 //! bad one is refused once and not for ever.
 
+mod back;
 mod opening;
 
 use bailey_envelope::{
@@ -24,6 +25,7 @@ use crate::spans::{self, Span};
 use crate::store::{Store, account_node};
 use crate::thin::{Noted, tables};
 
+pub(crate) use back::Successors;
 use opening::{Opener, Opening};
 pub(crate) use opening::{SegmentCache, apply, check_numbers};
 
@@ -102,7 +104,7 @@ impl Store {
         }
         let writer = self.writer_of(&header, bytes)?;
         let verified = verify(bytes, &writer).map_err(IngestError::BadSignature)?;
-        let Some((chain, restored)) = self.place(&verified, bytes, now)? else {
+        let Some(chain) = self.place(&verified, bytes, now)? else {
             return Ok(Ingested {
                 chain: header.fields.chain,
                 seq: header.fields.seq,
@@ -112,6 +114,7 @@ impl Store {
                 restored: false,
             });
         };
+        let restored = self.went_back(&header.fields, &chain)?;
         let ingested = match header.fields.chain.doc {
             DocId::Account => self.ingest_record(chain, &verified, bytes, now),
             DocId::Keys => self.ingest_keys(chain, &verified, bytes, now),
@@ -145,13 +148,13 @@ impl Store {
     }
 
     /// Where an envelope goes: the chain it follows, or `None` if it is here
-    /// already. And whether its writer went back behind itself.
+    /// already.
     fn place(
         &self,
         verified: &Verified<'_>,
         bytes: &[u8],
         now: Timestamp,
-    ) -> Result<Option<(Chain, bool)>, IngestError> {
+    ) -> Result<Option<Chain>, IngestError> {
         let fields = &verified.header.fields;
         let id = fields.chain;
         let chain = self.chains.get(&id).copied().unwrap_or(Chain::EMPTY);
@@ -189,14 +192,7 @@ impl Store {
             return Err(self.fork(verified, bytes, chain.seq, chain.hash, now)?);
         }
         self.check_caps(&chain, &verified.header)?;
-        let before = fields
-            .before
-            .map(|incarnation| ChainId { incarnation, ..id });
-        let before = before.and_then(|before| self.chains.get(&before));
-        Ok(Some((
-            chain,
-            before.is_some_and(|before| before.hash != fields.prev),
-        )))
+        Ok(Some(chain))
     }
 
     fn fork(

@@ -19,6 +19,7 @@ mod keys;
 mod lock;
 mod own;
 mod reader;
+mod repair;
 mod schema;
 mod sealing;
 mod segment;
@@ -48,6 +49,7 @@ pub use keyfile::{
 };
 pub use keys::{HandOutError, KeyRecordError};
 pub use reader::{DocInfo, Pages, Reader, Reading};
+pub use repair::{RepairError, Repaired, repair};
 pub use schema::{MAX_ENTRY, PackError, UnpackError, pack, unpack};
 pub use segment::{SegmentFault, fuzz_body};
 pub use store::{Store, Urgency};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use bailey_envelope::{ChainId, DeviceKeys, DocId, Verified, VerifyError, open_row};
+use bailey_envelope::{ChainId, DeviceKeys, DocId, Verified, open_row};
 use bailey_model::{AccountId, DeviceId, Entry, Event, Timestamp};
 use rusqlite::Connection;
 
@@ -17,6 +17,7 @@ use crate::schema::unpack;
 use crate::segment::Segment;
 use crate::spans::{self, Place};
 use crate::store::stored_account;
+use crate::thin::tables;
 
 /// A document and who writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -362,8 +363,9 @@ pub(crate) fn read_segment(
         };
         let key = key.segment_key(id.doc, segment);
         let last_no = read.last().map_or(0, |entry| entry.no);
-        let next = apply(content, &verified, &key, id)
-            .and_then(|(next, entries)| check_numbers(last_no, &entries).map(|()| (next, entries)));
+        let next = apply(content, &verified, &key, id).and_then(|(next, entries)| {
+            check_numbers(last_no, false, &entries).map(|()| (next, entries))
+        });
         let Ok((next, entries)) = next else { break };
         content = next;
         read.extend(entries);
@@ -385,12 +387,29 @@ impl ChainReader<'_> {
         let mut content = Segment::new(id);
         let mut segment = 0;
         let mut broken = None;
-        let mut last_no = 0;
-        for seq in chains::numbers(self.db, row)? {
+        let (mut last_no, mut hole) = (0, false);
+        let mut seq = 0;
+        while seq < chain.seq {
+            seq += 1;
             let Some(bytes) = chains::envelope(self.db, row, seq)? else {
+                hole = true;
+                match tables::grave_from(self.db, row, seq)? {
+                    // It was thinned, and all up to there.
+                    Some(grave) if grave.first_seq <= seq => seq = grave.last_seq.max(seq),
+                    _ => {
+                        let missing = (*id, seq, QuarantineReason::Missing);
+                        self.reading.aside.push(missing);
+                    }
+                }
                 continue;
             };
-            let verified = Verified::from_stored(&bytes).map_err(decode_error)?;
+            let Ok(verified) = Verified::from_stored(&bytes) else {
+                self.reading
+                    .aside
+                    .push((*id, seq, QuarantineReason::Damaged));
+                hole = true;
+                continue;
+            };
             let fields = verified.header.fields;
             if broken == Some(fields.segment) {
                 self.reading
@@ -412,28 +431,23 @@ impl ChainReader<'_> {
             let key = key.segment_key(id.doc, segment);
             let taken = std::mem::replace(&mut content, Segment::new(id));
             let read = apply(taken, &verified, &key, id).and_then(|(next, entries)| {
-                check_numbers(last_no, &entries).map(|()| (next, entries))
+                check_numbers(last_no, hole, &entries).map(|()| (next, entries))
             });
             match read {
                 Ok((next, entries)) => {
                     content = next;
                     last_no = entries.last().map_or(last_no, |entry| entry.no);
+                    hole = false;
                     out.extend(entries);
                 }
                 Err(reason) => {
                     broken = Some(segment);
+                    hole = true;
                     self.reading.aside.push((*id, seq, reason));
                 }
             }
         }
         Ok(())
-    }
-}
-
-fn decode_error(error: VerifyError) -> ReadError {
-    match error {
-        VerifyError::Decode(error) => ReadError::Envelope(error),
-        _ => ReadError::Envelope(bailey_envelope::DecodeError::Field("stored envelope")),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::db::{self, DbError};
 use crate::durable::Doubt;
 use crate::entropy::{Entropy, random};
 use crate::error::{AppendError, BuildError, CommitError, OpenError, ReadError};
-use crate::ingest::SegmentCache;
+use crate::ingest::{SegmentCache, Successors};
 use crate::journal::{self, JournalRow};
 use crate::keys::{self, KeyRing};
 use crate::lock::{Lock, LockError};
@@ -90,6 +90,7 @@ pub struct Store {
     pub(crate) retry_at: Option<Timestamp>,
     pub(crate) cache: SegmentCache,
     pub(crate) thin: Thinning,
+    pub(crate) successors: Successors,
     pub(crate) unsealed: usize,
     /// Whether something is committed that a power cut could take.
     pub(crate) unsynced: bool,
@@ -162,6 +163,7 @@ impl Store {
             retry_at: None,
             cache: SegmentCache::default(),
             thin,
+            successors: Successors::default(),
             pending: Vec::new(),
             unsealed: 0,
             // What another process left in the log may not be on the disk yet.
@@ -404,9 +406,10 @@ impl Store {
             changed.insert(id, write_built(&tx, &id, &known, built)?);
         }
         if pending.is_empty() && self.unsaved.is_empty() {
-            // A durable commit of nothing new: one row makes it sync the log.
+            // A durable commit of nothing new: one row makes it sync the log. It is
+            // another each time, since SQLite writes no page that stays the same.
             tx.execute(
-                "INSERT OR REPLACE INTO meta(key, value) VALUES ('synced', x'00')",
+                "INSERT OR REPLACE INTO meta(key, value) VALUES ('synced', randomblob(8))",
                 [],
             )?;
         }

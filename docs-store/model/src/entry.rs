@@ -237,6 +237,9 @@ pub enum Rule {
     LocalFromInternetOnly,
     /// A device dropped entries before their window was over.
     ThinnedEarly,
+    /// A device goes on from an older copy of its store, or runs twice. It is about
+    /// no box: the notice's box is nil, without a name.
+    StoreWentBack,
 }
 
 impl Rule {
@@ -246,6 +249,7 @@ impl Rule {
         match self {
             Self::LocalFromInternetOnly => "local-from-internet-only",
             Self::ThinnedEarly => "thinned-early",
+            Self::StoreWentBack => "store-went-back",
         }
     }
 }

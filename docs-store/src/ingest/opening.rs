@@ -117,7 +117,8 @@ impl Opener<'_> {
             },
         };
         let read = apply(content, verified, &key, id).and_then(|(content, entries)| {
-            check_numbers(chain.last_no, &entries).map(|()| (content, entries))
+            let hole = chain.broken == Some(chain.open_segment);
+            check_numbers(chain.last_no, hole, &entries).map(|()| (content, entries))
         });
         match read {
             Ok((content, entries)) => {
@@ -171,11 +172,17 @@ pub(crate) fn apply(
 }
 
 /// Entry numbers go on without holes. A chain's first may be any: the chain
-/// before it may not have come yet.
-pub(crate) fn check_numbers(last_no: u64, entries: &[Entry]) -> Result<(), QuarantineReason> {
-    let mut want = match (last_no, entries.first()) {
-        (0, Some(first)) => first.no.max(1),
-        _ => last_no.saturating_add(1),
+/// before it may not have come yet. After a `hole`, which is what was set aside,
+/// they go on from any higher one.
+pub(crate) fn check_numbers(
+    last_no: u64,
+    hole: bool,
+    entries: &[Entry],
+) -> Result<(), QuarantineReason> {
+    let next = last_no.saturating_add(1);
+    let mut want = match entries.first() {
+        Some(first) if last_no == 0 || hole => first.no.max(next),
+        _ => next,
     };
     for entry in entries {
         if entry.no != want || want > i64::MAX.unsigned_abs() {

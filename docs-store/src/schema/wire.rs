@@ -170,7 +170,7 @@ codes!(end_code, end_of, EndReason {
     DialTimeout = 6, Idle = 7, Evicted = 8, BoxStopped = 9, GateLost = 10, Refused = 11,
     ReachChanged = 12,
 });
-codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1, ThinnedEarly = 32 });
+codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1, StoreWentBack = 2, ThinnedEarly = 32 });
 codes!(request_code, request_of, RequestKind { Stop = 1 });
 
 /// IANA protocol numbers, except a DNS question, which is 256.

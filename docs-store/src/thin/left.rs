@@ -7,9 +7,9 @@ use bailey_model::{BoxId, DeviceId, Event, Incarnation, Thinned, Timestamp};
 
 use super::tables;
 use crate::chains;
-use crate::error::ReadError;
 use crate::db::DbError;
 use crate::durable::Checkpointer;
+use crate::error::ReadError;
 use crate::reader::{Pages, Reader};
 
 /// What was thinned of a document by one writer.

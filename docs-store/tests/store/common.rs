@@ -82,11 +82,15 @@ pub(crate) fn read(dir: &TempDir, no: u8, doc: DocId) -> Vec<(DeviceId, Entry)> 
 pub(crate) fn texts(entries: &[(DeviceId, Entry)]) -> Vec<(u64, String)> {
     entries
         .iter()
-        .map(|(_, entry)| match &entry.event {
-            Event::Gap(gap) => (entry.no, gap.reason.clone()),
-            other => (entry.no, format!("{other:?}")),
-        })
+        .map(|(_, entry)| (entry.no, text_of(&entry.event)))
         .collect()
+}
+
+pub(crate) fn text_of(event: &Event) -> String {
+    match event {
+        Event::Gap(gap) => gap.reason.clone(),
+        other => format!("{other:?}"),
+    }
 }
 
 /// Everything `from` has and `to` lacks, by heads, ranges and ingest, until

@@ -132,10 +132,10 @@ fn a_power_cut_while_a_full_segment_is_closed_loses_nothing_promised() {
 fn an_end_of_the_process_at_any_step_loses_nothing_acknowledged() {
     at_each_step(20, 1, Fault::Cut, &mut |step, dir, disk, store, ledger| {
         drop(store);
-        disk.power_cut(Left::All);
+        disk.process_ended();
         disk.fail(step % 31, Fault::Cut);
         drop(try_open(dir, at(5_000)));
-        disk.power_cut(Left::All);
+        disk.process_ended();
         goes_on(dir, ledger, false);
     });
 }
@@ -174,4 +174,34 @@ fn a_disk_that_fills_at_any_step_is_gone_on_with_in_place() {
         }
         goes_on(dir, ledger, false);
     });
+}
+
+/// The kernel takes the pages of a failed sync for written: the next sync succeeds
+/// and they are gone with the power.
+#[test]
+fn what_a_failed_sync_left_is_made_good_before_the_next_promise() {
+    let (begun, known) = begun(5);
+    let mut refused = 0;
+    for step in 0..40 {
+        let (dir, mut ledger) = (copy(&begun), known.clone());
+        let disk = Disk::under(dir.path());
+        let mut store = open(&dir, 1, at(0));
+        ledger.append(&mut store, BOX, "unsynced", at(1), Urgency::Normal);
+        assert!(ledger.commit(&mut store, false));
+        disk.fail(step, Fault::Io);
+        ledger.append(&mut store, BOX, "refused", at(2), Urgency::Normal);
+        refused += u32::from(!ledger.commit(&mut store, true));
+        let hit = disk.heal();
+        ledger.append(&mut store, BOX, "promised", at(3), Urgency::Normal);
+        assert!(ledger.commit(&mut store, true));
+        disk.fail(0, Fault::Cut);
+        drop(store);
+        disk.power_cut(Left::Synced);
+        goes_on(&dir, &mut ledger, true);
+        if !hit {
+            assert!(refused > 2, "the control: {refused}");
+            return;
+        }
+    }
+    panic!("too many steps");
 }

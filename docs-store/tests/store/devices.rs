@@ -307,12 +307,14 @@ fn a_restored_copy_goes_on_in_a_chain_of_its_own() {
     let mut a = open(&dir_a, 1, at(2_000));
     write(&mut a, BOX, &["original again"], at(2_000));
     a.seal_all(at(2_000)).unwrap();
-    assert!(sync(&a, &mut b, NOW).1.is_empty());
+    let (taken, errors) = sync(&a, &mut b, NOW);
+    assert!(errors.is_empty() && taken.iter().all(|it| !it.restored));
     let mut restored = open(&copy, 1, at(3_000));
     write(&mut restored, BOX, &["restored"], at(3_000));
     restored.seal_all(at(3_000)).unwrap();
-    let (_, errors) = sync(&restored, &mut b, NOW);
+    let (taken, errors) = sync(&restored, &mut b, NOW);
     assert!(errors.is_empty(), "{errors:?}");
+    assert!(taken.iter().any(|it| it.restored), "the fork is seen");
     let all: Vec<String> = texts(&read(&_dir_b, 2, BOX))
         .into_iter()
         .map(|(_, text)| text)

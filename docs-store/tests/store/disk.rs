@@ -28,11 +28,13 @@ pub(crate) enum Fault {
     Cut,
 }
 
+/// When a file that a sync failed on was last written, as it is marked: whoever
+/// writes to it beside SQLite has another time there.
+const MARK: std::time::SystemTime = std::time::SystemTime::UNIX_EPOCH;
+
 /// What is left once the power is back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// All that was written: the process ended, the machine did not.
-    All,
     /// What was synced.
     Synced,
     /// That, and of the rest any part.
@@ -74,6 +76,8 @@ enum Verdict {
     Half,
     Full,
     Fail,
+    /// The power is gone, or the process.
+    Dead,
 }
 
 static DISKS: Mutex<BTreeMap<PathBuf, Arc<Mutex<State>>>> = Mutex::new(BTreeMap::new());
@@ -107,6 +111,14 @@ impl Disk {
         lock(&self.state).hit
     }
 
+    /// The process is over, the machine is not: what was written is there, and what
+    /// of it is synced stays as it was.
+    pub(crate) fn process_ended(&self) {
+        let mut state = lock(&self.state);
+        state.fault = None;
+        state.hit = false;
+    }
+
     /// The power is back, once every database is closed: the files are what a cut
     /// leaves of them.
     pub(crate) fn power_cut(&self, left: Left) {
@@ -115,12 +127,11 @@ impl Disk {
         state.hit = false;
         let mut random = match left {
             Left::Some(seed) => Random(seed | 1),
-            Left::All | Left::Synced => Random(1),
+            Left::Synced => Random(1),
         };
         for (name, content) in std::mem::take(&mut state.files) {
             let path = self.dir.join(name);
             let image = match left {
-                Left::All => (!content.gone).then_some(content.now),
                 Left::Synced => content.durable,
                 Left::Some(_) => content.image(&mut random),
             };
@@ -157,7 +168,7 @@ impl State {
                 // What was under way may be there by half.
                 let half = is_write && op == at;
                 self.hit = true;
-                if half { Verdict::Half } else { Verdict::Fail }
+                if half { Verdict::Half } else { Verdict::Dead }
             }
             Fault::Io | Fault::Torn => {
                 self.hit = true;
@@ -221,6 +232,19 @@ impl Content {
         self.durable = Some(durable);
     }
 
+    /// Whether somebody has written all of it once more, beside SQLite.
+    fn look(&mut self, path: &Path) {
+        if !self.doubted.is_empty()
+            && std::fs::metadata(path)
+                .and_then(|it| it.modified())
+                .is_ok_and(|at| at != MARK)
+        {
+            for (no, versions) in std::mem::take(&mut self.doubted) {
+                self.dirty.entry(no).or_default().extend(versions);
+            }
+        }
+    }
+
     fn sync_failed(&mut self) {
         for (no, versions) in std::mem::take(&mut self.dirty) {
             self.doubted.entry(no).or_default().extend(versions);
@@ -282,9 +306,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn mark(path: &Path) {
+    if let Ok(file) = std::fs::OpenOptions::new().write(true).open(path) {
+        file.set_modified(MARK).unwrap();
+    }
+}
+
 /// A file that SQLite has open on a disk.
 struct Handle {
     name: String,
+    path: PathBuf,
     state: Arc<Mutex<State>>,
 }
 
@@ -293,7 +324,8 @@ impl Handle {
         let dir = path.parent()?.canonicalize().ok()?;
         let state = Arc::clone(lock(&DISKS).get(&dir)?);
         let name = path.file_name()?.to_str()?.to_owned();
-        Some(Self { name, state })
+        let path = path.to_owned();
+        Some(Self { name, path, state })
     }
 
     fn opened(&self, path: &Path) {
@@ -307,12 +339,25 @@ impl Handle {
         let count = match verdict {
             Verdict::Go => bytes.len(),
             Verdict::Half => bytes.len() / 2,
-            Verdict::Full | Verdict::Fail => 0,
+            Verdict::Full | Verdict::Fail | Verdict::Dead => 0,
         };
         if let (Some(content), true) = (state.files.get_mut(&self.name), count > 0) {
+            content.look(&self.path);
             content.write(at, &bytes[..count]);
         }
         (verdict, count)
+    }
+
+    /// After a write went through.
+    fn wrote(&self) {
+        let state = lock(&self.state);
+        if state
+            .files
+            .get(&self.name)
+            .is_some_and(|it| !it.doubted.is_empty())
+        {
+            mark(&self.path);
+        }
     }
 
     fn sync(&self) -> Verdict {
@@ -320,8 +365,15 @@ impl Handle {
         let verdict = state.judge(false);
         if let Some(content) = state.files.get_mut(&self.name) {
             match verdict {
-                Verdict::Go => content.sync(),
-                _ => content.sync_failed(),
+                Verdict::Dead => {}
+                Verdict::Go => {
+                    content.look(&self.path);
+                    content.sync();
+                }
+                _ => {
+                    content.sync_failed();
+                    mark(&self.path);
+                }
             }
         }
         verdict

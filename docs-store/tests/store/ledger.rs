@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::common::*;
-use crate::disk::Random;
 use bailey_docs_store::{Checked, DocId, Head, OsEntropy, Reader, Store, Urgency};
-use bailey_model::Timestamp;
+use bailey_model::{Event, Timestamp};
 
 /// Entries of one document, by their numbers from 1.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Written {
     /// Acknowledged.
-    texts: Vec<String>,
+    pub(crate) texts: Vec<String>,
     /// How many of them a power cut must leave.
     durable: usize,
     /// Appended since.
@@ -65,25 +64,40 @@ impl Ledger {
         now: Timestamp,
         urgency: Urgency,
     ) -> bool {
-        let Ok(no) = store.append(doc, gap(text), now, urgency) else {
+        self.append_event(store, doc, gap(text), now, urgency)
+    }
+
+    /// Appends any event; `false` where it was refused.
+    pub(crate) fn append_event(
+        &mut self,
+        store: &mut Store,
+        doc: DocId,
+        event: Event,
+        now: Timestamp,
+        urgency: Urgency,
+    ) -> bool {
+        let text = text_of(&event);
+        let Ok(no) = store.append(doc, event, now, urgency) else {
             return false;
         };
         let written = self.docs.entry(doc).or_default();
         let before = written.texts.len() + written.pending.len();
         assert_eq!(no, before as u64 + 1, "numbers go on without holes");
-        written.pending.push(text.to_owned());
+        written.pending.push(text);
         true
     }
 
     pub(crate) fn commit(&mut self, store: &mut Store, durable: bool) -> bool {
         let done = store.commit(durable).is_ok();
+        let wrote = self.docs.values().any(|it| !it.pending.is_empty());
         for written in self.docs.values_mut() {
             let pending = std::mem::take(&mut written.pending);
             match done {
-                true => {
+                true if wrote => {
                     written.texts.extend(pending);
                     written.ghosts.clear();
                 }
+                true => {}
                 false if pending.is_empty() => {}
                 false => written.ghosts.push(pending),
             }
@@ -121,10 +135,19 @@ impl Ledger {
 }
 
 /// The entries that this device wrote itself; their numbers have no hole.
-fn read_own(dir: &TempDir, store: &Store, doc: DocId) -> Vec<(bailey_model::DeviceId, bailey_model::Entry)> {
-    let mut entries = read(dir, 1, doc);
-    entries.retain(|(writer, _)| *writer == store.device());
-    let numbered = entries.iter().zip(1..).all(|((_, entry), no)| entry.no == no);
+fn read_own(
+    dir: &TempDir,
+    store: &Store,
+    doc: DocId,
+) -> Vec<(bailey_model::DeviceId, bailey_model::Entry)> {
+    let mut reader = Reader::open(dir.path(), keys(1)).unwrap();
+    let reading = reader.read(doc, Some(store.device())).unwrap();
+    assert_eq!((reading.aside, reading.waiting), (vec![], vec![]));
+    let entries = reading.entries;
+    let numbered = entries
+        .iter()
+        .zip(1..)
+        .all(|((_, entry), no)| entry.no == no);
     assert!(numbered, "{doc}: a hole");
     entries
 }
@@ -156,12 +179,3 @@ pub(crate) fn copy(from: &TempDir) -> TempDir {
     }
     to
 }
-
-/// A text of its own for each entry.
-pub(crate) fn text(random: &mut Random) -> String {
-    let len = 1 + random.below(40);
-    (0..len)
-        .map(|_| char::from(b'a' + u8::try_from(random.below(26)).unwrap()))
-        .collect()
-}
-

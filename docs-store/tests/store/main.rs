@@ -9,4 +9,5 @@ mod disk;
 mod joining;
 mod journal;
 mod ledger;
+mod model;
 mod pages;

@@ -209,13 +209,12 @@ fn said(row: &FlowRow) -> Option<String> {
 }
 
 fn notice_lines(row: &NoticeRow) -> Vec<String> {
-    let head = format!(
-        "{}  ! {} on {}: {}",
-        row.ts,
-        show::text(&row.box_name),
-        show::text(&row.device),
-        show::text(&row.text),
-    );
+    let (device, text) = (show::text(&row.device), show::text(&row.text));
+    if row.box_name.is_empty() {
+        return vec![format!("{}  ! {device}: {text}", row.ts)];
+    }
+    let name = show::text(&row.box_name);
+    let head = format!("{}  ! {name} on {device}: {text}", row.ts);
     let entries = row
         .entries
         .iter()

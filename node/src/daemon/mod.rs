@@ -39,6 +39,7 @@ mod store;
 mod thinned;
 mod trash;
 mod unwritten;
+mod went_back;
 mod why;
 
 use std::collections::BTreeMap;
@@ -274,6 +275,7 @@ impl Node {
             StoreTell::Joined(joined) => self.on_joined(joined),
             StoreTell::Members(members) => self.on_members(members),
             StoreTell::Early(early) => self.on_early(&early),
+            StoreTell::WentBack { writer } => self.on_went_back(writer),
         }
     }
 

@@ -157,6 +157,9 @@ pub(crate) enum StoreTell {
     Heads(Vec<Head>),
     /// Devices dropped what they should still have. Not an answer to an ask.
     Early(Vec<Early>),
+    /// A writer goes on from an older copy of its store, or writes twice. Not an
+    /// answer to an ask; once a writer.
+    WentBack { writer: DeviceId },
     /// Who is a member now. Not an answer to an ask.
     Members(Vec<(DeviceId, DevicePublic, Role)>),
 }
@@ -164,7 +167,10 @@ pub(crate) enum StoreTell {
 impl StoreTell {
     /// Whether it answers an ask.
     pub(crate) fn is_answer(&self) -> bool {
-        !matches!(self, Self::Heads(_) | Self::Members(_) | Self::Early(_))
+        !matches!(
+            self,
+            Self::Heads(_) | Self::Members(_) | Self::Early(_) | Self::WentBack { .. }
+        )
     }
 }
 
@@ -193,7 +199,7 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
     .map_err(|error| host(&error))?;
     let keys = Arc::new(keys);
     let (account, incarnation) = (store.account(), store.incarnation());
-    let (heads, members) = (store.heads(), members(&store));
+    let (heads, members) = (synced_heads(&store), members(&store));
     let mut history = Vec::new();
     if account.is_some() {
         let mut reader = reader(paths, &keys)?;
@@ -206,16 +212,18 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
             );
         }
     }
+    let checkpointer = store.checkpointer().map_err(|error| host(&error))?;
     // A node that ended before it had emptied the log does it now.
     let forgot = Arc::new(AtomicBool::new(true));
+    let durable = audit.durable;
     let thinner = Thinner::new(audit, &mut store, Arc::clone(&forgot));
     let (asks, incoming) = blocking::sync_channel(IN_FLIGHT + SLACK);
     let (outgoing, tells) = mpsc::channel(IN_FLIGHT);
     std::thread::Builder::new()
         .name("store".to_owned())
-        .spawn(move || Thread::new(store, thinner, outgoing).serve(&incoming))
+        .spawn(move || Thread::new(store, thinner, outgoing, durable).serve(&incoming))
         .map_err(|error| host(&error))?;
-    checkpoint(paths, forgot).map_err(|error| host(&error))?;
+    checkpoint(checkpointer, forgot).map_err(|error| host(&error))?;
     Ok(Opened {
         asks,
         tells,
@@ -230,8 +238,7 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
 
 /// Moves the write-ahead log into the database beside the writer, which then
 /// never waits for it, and empties it once keys are forgotten. Ends with the process.
-fn checkpoint(paths: &Paths, forgot: Arc<AtomicBool>) -> std::io::Result<()> {
-    let checkpointer = Checkpointer::open(&paths.state).map_err(std::io::Error::other)?;
+fn checkpoint(checkpointer: Checkpointer, forgot: Arc<AtomicBool>) -> std::io::Result<()> {
     let run = move || loop {
         std::thread::sleep(CHECKPOINT_EVERY);
         if let Err(error) = checkpointer.run() {
@@ -257,6 +264,14 @@ pub(crate) async fn finish(tells: &mut mpsc::Receiver<StoreTell>) {
 pub(crate) fn reader(paths: &Paths, keys: &DeviceKeys) -> Result<Reader, Failure> {
     Reader::open(&paths.state, keys.clone())
         .map_err(|error| Failure::host(format!("store: {error}")))
+}
+
+/// Heads that others may see: none while a power cut could take one of them.
+fn synced_heads(store: &Store) -> Vec<Head> {
+    match store.is_synced() {
+        true => store.heads(),
+        false => Vec::new(),
+    }
 }
 
 fn members(store: &Store) -> Vec<(DeviceId, DevicePublic, Role)> {

@@ -152,7 +152,7 @@ unsafe extern "C" fn write(
         answer = match verdict {
             Verdict::Go => SQLITE_OK,
             Verdict::Full => SQLITE_FULL,
-            Verdict::Half | Verdict::Fail => SQLITE_IOERR_WRITE,
+            Verdict::Half | Verdict::Fail | Verdict::Dead => SQLITE_IOERR_WRITE,
         };
     }
     if through > 0 {
@@ -160,6 +160,9 @@ unsafe extern "C" fn write(
         let code = unsafe { (methods(file).xWrite.unwrap())(inner(file), from, through, at) };
         if code != SQLITE_OK {
             return code;
+        }
+        if let Some(handle) = handle(file) {
+            handle.wrote();
         }
     }
     answer

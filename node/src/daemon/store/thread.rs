@@ -1,17 +1,20 @@
 //! The thread itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
 
-use bailey_docs_store::{ChainId, DevicePublic, DocId, Head, IngestError, Role, Store, Urgency};
+use bailey_docs_store::{
+    ChainId, DevicePublic, DocId, Head, IngestError, Ingested, Outcome, Role, Store, Urgency,
+};
 use bailey_model::{AccountId, DeviceId, Entry, Event};
 use bailey_sync::IngestFailure;
 use tokio::sync::mpsc;
 
 use super::super::clock;
 use super::super::pairing::Joined;
-use super::{StoreAsk, StoreTell, Tag, Thinner, members};
+use super::{StoreAsk, StoreTell, Tag, Thinner, members, synced_heads};
+use crate::config::Durable;
 use crate::log::log;
 
 /// Most asks committed together.
@@ -67,14 +70,23 @@ pub(super) struct Thread {
     /// Whether heads or members may have changed.
     changed: bool,
     last_durable: Instant,
-    unsynced: bool,
+    durable: Durable,
     thinner: Thinner,
+    /// Whether something is to be sealed that other devices wait for.
+    prompt: bool,
+    /// Writers that went back behind what they had written, told or not.
+    back: BTreeSet<DeviceId>,
+    untold_back: Vec<DeviceId>,
 }
 
 impl Thread {
-    pub(super) fn new(store: Store, thinner: Thinner, tells: mpsc::Sender<StoreTell>) -> Self {
-        let known_heads = store
-            .heads()
+    pub(super) fn new(
+        store: Store,
+        thinner: Thinner,
+        tells: mpsc::Sender<StoreTell>,
+        durable: Durable,
+    ) -> Self {
+        let known_heads = synced_heads(&store)
             .iter()
             .map(|head| (head.chain, head.seq))
             .collect();
@@ -85,10 +97,13 @@ impl Thread {
             tells,
             known_heads,
             known_members,
-            changed: false,
+            changed: true,
             last_durable,
-            unsynced: false,
+            durable,
             thinner,
+            prompt: false,
+            back: BTreeSet::new(),
+            untold_back: Vec::new(),
         }
     }
 
@@ -122,8 +137,7 @@ impl Thread {
             .store
             .seal_due(now)
             .map(|due| Duration::from_millis(due.0.saturating_sub(now.0)));
-        let sync = self
-            .unsynced
+        let sync = (!self.store.is_synced())
             .then(|| DURABLE_EVERY.saturating_sub(self.last_durable.elapsed()));
         let due = seal.into_iter().chain(sync).min().unwrap_or(NAP);
         due.min(self.thinner.due_in()).min(NAP)
@@ -144,6 +158,7 @@ impl Thread {
                     tag,
                 } => {
                     urgent |= urgency == Urgency::Urgent;
+                    self.prompt |= urgency != Urgency::Normal;
                     // Whoever waits for these is a person.
                     at_once |= matches!(doc, DocId::Requests | DocId::Notices);
                     self.append(doc, event, urgency, tag, &mut appended, &mut answers);
@@ -155,7 +170,7 @@ impl Thread {
                 }
             }
         }
-        let due = self.unsynced && self.last_durable.elapsed() >= DURABLE_EVERY;
+        let due = !self.store.is_synced() && self.last_durable.elapsed() >= DURABLE_EVERY;
         self.commit(urgent || due, &mut appended, &mut answers);
         let tells = self.tells.clone();
         let tell = |tell| tells.blocking_send(tell).is_ok();
@@ -163,7 +178,9 @@ impl Thread {
         let first = self.new_members().into_iter().chain(self.early());
         let told = first.chain(answers).all(tell);
         self.seal(at_once);
-        told && self.grown_heads().into_iter().all(tell)
+        let back = std::mem::take(&mut self.untold_back).into_iter();
+        let back = back.map(|writer| StoreTell::WentBack { writer });
+        told && back.chain(self.grown_heads()).all(tell)
     }
 
     fn early(&mut self) -> Option<StoreTell> {
@@ -203,12 +220,8 @@ impl Thread {
         if appended.is_empty() && !durable {
             return;
         }
+        let durable = durable || self.durable == Durable::Each;
         let result = self.store.commit(durable);
-        self.unsynced = match (&result, durable) {
-            (Ok(()), true) => false,
-            (Ok(()), false) => true,
-            (Err(_), _) => self.unsynced,
-        };
         if durable {
             self.last_durable = Instant::now();
         }
@@ -280,6 +293,7 @@ impl Thread {
     fn ingest(&mut self, peer: DeviceId, chain: ChainId, bytes: &[u8]) -> StoreTell {
         match self.store.ingest(bytes, clock::now()) {
             Ok(ingested) => {
+                self.look_back(&ingested);
                 let seq = ingested.seq;
                 let mut opened = flat(ingested.opened);
                 opened.extend(self.waiting());
@@ -309,6 +323,16 @@ impl Thread {
                     why,
                 }
             }
+        }
+    }
+
+    /// Whether a writer's store is a copy of an older one, or runs twice. Where it
+    /// is this one, others bring what it does not know of itself.
+    fn look_back(&mut self, ingested: &Ingested) {
+        let writer = ingested.chain.writer;
+        let unknown = writer == self.store.device() && ingested.outcome != Outcome::Duplicate;
+        if (ingested.restored || unknown) && self.back.insert(writer) {
+            self.untold_back.push(writer);
         }
     }
 
@@ -377,8 +401,14 @@ impl Thread {
             (false, false) => return,
         };
         self.changed = true;
-        if let Err(error) = sealed {
-            log!("store: sealing is tried again: {error}");
+        match sealed {
+            Ok(grown) if grown.is_empty() => {}
+            // Others see only what no power cut takes: at once where they wait.
+            Ok(_) if std::mem::take(&mut self.prompt) || at_once => {
+                self.commit(true, &mut Vec::new(), &mut Vec::new());
+            }
+            Ok(_) => {}
+            Err(error) => log!("store: sealing is tried again: {error}"),
         }
     }
 
@@ -396,9 +426,10 @@ impl Thread {
 
     /// Chains that grew since it was last said.
     fn grown_heads(&mut self) -> Option<StoreTell> {
-        if !std::mem::take(&mut self.changed) {
+        if !self.changed || !self.store.is_synced() {
             return None;
         }
+        self.changed = false;
         let known = &mut self.known_heads;
         let fresh = |head: &Head| known.insert(head.chain, head.seq) != Some(head.seq);
         let grown: Vec<Head> = self.store.heads().into_iter().filter(fresh).collect();
