@@ -40,6 +40,7 @@ demo:
 test:
 	@.ci/packages build run test programs browser
 	.ci/tun
+	.ci/readers "$(TARGET)"
 	cargo build --profile ci --workspace --bins
 	if cargo nextest --version >/dev/null 2>&1; then
 	  cargo nextest run --cargo-profile ci --workspace $(ARGS)

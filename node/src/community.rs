@@ -7,15 +7,25 @@ use bailey_model::Proto;
 use base64ct::{Base64, Encoding as _};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
-/// The id of a TCP or UDP flow between two ends of one family, whichever began it.
-/// `None` for what has no ports, or is no tuple. The seed is 0, as by default
-/// elsewhere.
+/// The id of a flow between two ends of one family, whichever began it; of ICMP, of
+/// an echo that the first end asks for. `None` for what else has no ports, or is no
+/// tuple. The seed is 0, as by default elsewhere.
 #[must_use]
 pub fn community_id(proto: Proto, one: SocketAddr, other: SocketAddr) -> Option<String> {
-    let number = match proto {
-        Proto::Tcp => 6,
-        Proto::Udp => 17,
+    // Where others have ports, an echo has the types of its question and its answer.
+    let (number, types) = match proto {
+        Proto::Tcp => (6, None),
+        Proto::Udp => (17, None),
+        Proto::Other(1) => (1, Some((8, 0))),
+        Proto::Other(58) => (58, Some((128, 129))),
         Proto::Dns | Proto::Other(_) => return None,
+    };
+    let (one, other) = match types {
+        Some((asks, answers)) => (
+            SocketAddr::new(one.ip(), asks),
+            SocketAddr::new(other.ip(), answers),
+        ),
+        None => (one, other),
     };
     if one.is_ipv4() != other.is_ipv4() {
         return None;
@@ -43,6 +53,40 @@ pub fn community_id(proto: Proto, one: SocketAddr, other: SocketAddr) -> Option<
 mod tests {
     use super::*;
 
+    /// Vectors of the specification's own test set, seed 0.
+    #[test]
+    fn it_is_that_of_the_specification_for_each_transport() {
+        for (proto, one, other, expected) in [
+            (
+                Proto::Udp,
+                "192.168.1.52:54585",
+                "8.8.8.8:53",
+                "1:d/FP5EW3wiY1vCndhwleRRKHowQ=",
+            ),
+            (
+                Proto::Other(1),
+                "192.168.0.89:0",
+                "192.168.0.1:0",
+                "1:X0snYXpgwiv9TZtqg64sgzUn6Dk=",
+            ),
+        ] {
+            let (one, other) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(community_id(proto, one, other).as_deref(), Some(expected));
+        }
+        let echo = |one: &str, other: &str| {
+            community_id(
+                Proto::Other(58),
+                one.parse().unwrap(),
+                other.parse().unwrap(),
+            )
+        };
+        assert!(echo("[fd00::1]:0", "[fd00::2]:0").is_some());
+        assert_ne!(
+            echo("[fd00::1]:0", "[fd00::2]:0"),
+            echo("[fd00::2]:0", "[fd00::1]:0")
+        );
+    }
+
     #[test]
     fn it_is_that_of_the_specification_both_ways() {
         let id = |proto, one: &str, other: &str| {
@@ -54,7 +98,7 @@ mod tests {
         assert_eq!(id(Proto::Tcp, other, one), expected);
         assert_ne!(id(Proto::Udp, one, other), expected);
         assert!(id(Proto::Udp, "[fd00::1]:53", "[fd00::2]:53").is_some());
-        assert_eq!(id(Proto::Other(1), one, other), None);
+        assert_eq!(id(Proto::Other(132), one, other), None);
         assert_eq!(id(Proto::Tcp, one, "[::1]:80"), None);
     }
 }

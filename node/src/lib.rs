@@ -12,6 +12,7 @@ pub mod community;
 pub mod config;
 pub mod daemon;
 pub mod days;
+pub mod export;
 mod grant;
 mod log;
 pub mod paths;

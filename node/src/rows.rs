@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use bailey_model::{
     AddrClass, AxisReport, BoundaryReport, BoxEnd, DeviceId, Direction, EndReason, Entry, Event,
-    Fact, FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Proto, Sni, Timestamp,
+    Fact, FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Proto, Refusal, Sni,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +84,9 @@ pub struct FlowRow {
     pub host_from: Option<String>,
     /// Class of the dialled address; of one that came in, of where from.
     pub dst_class: Option<String>,
+    /// The kind of record that was asked for, as DNS names it.
+    #[serde(default)]
+    pub qtype: Option<String>,
     /// Payload bytes from the box.
     pub bytes_out: Option<u64>,
     /// Payload bytes to the box.
@@ -114,6 +118,9 @@ pub struct FlowRow {
     pub end: Option<String>,
     /// How many equal ones within 10 s.
     pub count: u64,
+    /// Bytes of the texts above that are shown in another form, `FIELD:BASE64` each.
+    #[serde(default)]
+    pub raw: Option<String>,
 }
 
 /// A notice.
@@ -364,6 +371,7 @@ impl FlowRow {
             dst_host: None,
             host_from: None,
             dst_class: None,
+            qtype: None,
             bytes_out: None,
             bytes_in: None,
             duration_s: None,
@@ -376,6 +384,7 @@ impl FlowRow {
             sni: None,
             end: None,
             count: 1,
+            raw: None,
         }
     }
 
@@ -440,7 +449,9 @@ impl FlowRow {
         self.dst_port = refused.dst.map(|addr| addr.port());
         self.dst_class = refused.class.map(AddrClass::as_str).map(str::to_owned);
         self.count = u64::from(refused.count);
-        let ends = refused.src.zip(refused.dst);
+        // What is refused of ICMP for its kind is no echo.
+        let told = refused.refusal != Refusal::Protocol;
+        let ends = refused.src.zip(refused.dst).filter(|_| told);
         self.community_id = ends.and_then(|(src, dst)| community_id(refused.proto, src, dst));
         self
     }
@@ -524,6 +535,7 @@ impl FlowRow {
                 // Nobody is asked for every type (ANY), so no name's own entry says it.
                 let of_zone = asked.qtype == EVERY_TYPE;
                 row.reason = of_zone.then(|| "different names".to_owned());
+                row.qtype = (!of_zone).then(|| qtype_text(asked.qtype));
                 Some(row)
             }
             Event::BoxStarted(started) => {
@@ -560,6 +572,32 @@ impl FlowRow {
             | Event::Receipt(_) => None,
         }
     }
+}
+
+/// The name of a record type (RFC 1035 and IANA's registry), else by its number
+/// (RFC 3597).
+fn qtype_text(qtype: u16) -> String {
+    let name = match qtype {
+        1 => "A",
+        2 => "NS",
+        5 => "CNAME",
+        6 => "SOA",
+        12 => "PTR",
+        13 => "HINFO",
+        15 => "MX",
+        16 => "TXT",
+        28 => "AAAA",
+        33 => "SRV",
+        35 => "NAPTR",
+        43 => "DS",
+        48 => "DNSKEY",
+        52 => "TLSA",
+        64 => "SVCB",
+        65 => "HTTPS",
+        257 => "CAA",
+        other => return format!("TYPE{other}"),
+    };
+    name.to_owned()
 }
 
 /// Why an incarnation is over, as one word group.

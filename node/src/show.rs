@@ -1,7 +1,15 @@
-//! Untrusted text for a terminal.
+//! Untrusted text, wherever it is shown.
 //!
-//! Names, program names, paths and notices are bytes that a boxed program
-//! chose. Nothing of them reaches a terminal but through [`text`].
+//! Names, program names, paths and notices are bytes that a boxed program or
+//! another device chose. They are kept as they are, and nothing of them reaches a
+//! terminal or a file but through the functions here: all of them spell out what
+//! [`is_unsafe`] names, in one way.
+
+mod cells;
+mod host;
+
+pub use cells::{csv_cell, exact, exact_bytes, json_text, zeek_field};
+pub use host::host;
 
 /// Longest shown text in characters; longer is cut in the middle.
 const COLUMNS: usize = 120;

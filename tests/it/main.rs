@@ -13,6 +13,7 @@ mod common;
 mod demo;
 mod doctor;
 mod escapes;
+mod exports;
 mod fallbacks;
 mod floods;
 mod full_disk;

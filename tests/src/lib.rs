@@ -7,12 +7,14 @@
 mod binaries;
 pub mod escape;
 pub mod fuzz;
+mod readers;
 mod run;
 mod terminal;
 mod time;
 mod world;
 
 pub use binaries::{binaries, find_binaries};
+pub use readers::readers;
 pub use run::{Output, Running, json_lines, run, run_within};
 pub use terminal::Terminal;
 pub use time::{eventually, wait_until};

@@ -323,6 +323,46 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// A text that is no [`Timestamp`]'s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no time in UTC with milliseconds")]
+pub struct NoTimestamp;
+
+impl std::str::FromStr for Timestamp {
+    type Err = NoTimestamp;
+
+    /// The text that [`Timestamp`] shows, and no other.
+    fn from_str(text: &str) -> Result<Self, NoTimestamp> {
+        let part = |from: usize, to: usize| {
+            let part = text.get(from..to)?;
+            part.parse::<u64>().ok()
+        };
+        let read = || {
+            let [year, month, day] = [part(0, 4)?, part(5, 7)?, part(8, 10)?];
+            let [hour, minute] = [part(11, 13)?, part(14, 16)?];
+            let [second, milli] = [part(17, 19)?, part(20, 23)?];
+            let days = days(year, month, day)?;
+            let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
+            Some(Self(seconds * 1000 + milli))
+        };
+        let found = read().ok_or(NoTimestamp)?;
+        match found.to_string() == text {
+            true => Ok(found),
+            false => Err(NoTimestamp),
+        }
+    }
+}
+
+/// A proleptic Gregorian date to days since 1970-01-01, which it may not precede.
+fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    let year = year.checked_sub(u64::from(month <= 2))?;
+    let (era, year_of_era) = (year / 400, year % 400);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day.checked_sub(1)?;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    (era * 146_097 + day_of_era).checked_sub(719_468)
+}
+
 /// Days since 1970-01-01 to a proleptic Gregorian date.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
@@ -354,6 +394,15 @@ mod tests {
             (4_107_542_399_999, "2100-02-28T23:59:59.999Z"),
         ] {
             assert_eq!(Timestamp(ms).to_string(), text);
+            assert_eq!(text.parse(), Ok(Timestamp(ms)));
+        }
+        for text in [
+            "",
+            "1969-12-31T23:59:59.999Z",
+            "2026-11-30T12:30:00Z",
+            "2026-02-30T00:00:00.000Z",
+        ] {
+            assert_eq!(text.parse::<Timestamp>(), Err(NoTimestamp), "{text}");
         }
     }
 }

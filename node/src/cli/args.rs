@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::export::Format;
+
 /// Run programs you do not trust in a box, see every connection, stop them from anywhere.
 #[derive(Debug, Parser)]
 #[command(name = "bailey", version, disable_help_subcommand = true)]
@@ -217,8 +219,8 @@ pub(crate) struct ExportArgs {
     /// The box: NAME, its id, or NAME@DEVICE.
     #[arg(value_name = "BOX")]
     pub(crate) target: String,
-    /// As what: ndjson (as `bailey flows --json`) or csv.
-    #[arg(long, value_name = "FORMAT", value_parser = ["ndjson", "csv"])]
+    /// As what: ndjson (as `bailey flows --json`), csv, zeek (conn.log), zeek-dns (dns.log), eve (Suricata), ocsf.
+    #[arg(long, value_name = "FORMAT", value_parser = Format::WORDS)]
     pub(crate) format: String,
     /// The file to write; stdout unless it is said.
     #[arg(long, value_name = "FILE")]

@@ -35,20 +35,10 @@ pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
 pub(crate) fn json_text<T: Serialize>(value: &T) -> Result<String, Failure> {
     let text = serde_json::to_string(value)
         .map_err(|error| Failure::internal(format!("JSON: {error}")))?;
-    if !text.contains(show::is_unsafe) {
-        return Ok(text);
-    }
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if show::is_unsafe(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                safe.push_str(&format!("\\u{unit:04x}"));
-            }
-        } else {
-            safe.push(c);
-        }
-    }
-    Ok(safe)
+    Ok(match text.contains(show::is_unsafe) {
+        true => show::json_text(&text),
+        false => text,
+    })
 }
 
 /// A line for a person beside the data.

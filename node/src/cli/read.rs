@@ -2,10 +2,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bailey_model::Timestamp;
+
 use super::args::{FilterArgs, FlowsArgs, JsonArgs, NoticesArgs};
 use super::out;
 use crate::api::{Ask, Failure, FlowFilter, Tell};
 use crate::client::Client;
+use crate::export;
 use crate::paths::Paths;
 use crate::rows::{BoxRow, FlowRow, NoticeRow};
 use crate::show;
@@ -27,7 +30,7 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8, Failure> {
         follow: args.follow,
     };
     each(&ask, |tell| match tell {
-        Tell::Flow(row) if args.json => out::json(&row),
+        Tell::Flow(row) if args.json => out::json(&export::shown(&row)),
         Tell::Flow(row) => out::line(&flow_line(&row)),
         _ => Ok(()),
     })
@@ -113,11 +116,16 @@ pub(super) fn since(word: &str, age: &str) -> Result<u64, Failure> {
         _ => return Err(fault()),
     };
     let number: u64 = number.parse().map_err(|_| fault())?;
+    let ago = number.saturating_mul(seconds).saturating_mul(1000);
+    Ok(now().0.saturating_sub(ago))
+}
+
+/// The time by this machine's clock.
+pub(super) fn now() -> Timestamp {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    Ok(now.saturating_sub(number.saturating_mul(seconds).saturating_mul(1000)))
+    Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn box_line(row: &BoxRow) -> String {
@@ -184,7 +192,7 @@ pub(super) fn flow_line(row: &FlowRow) -> String {
 
 /// The name of a flow, and its source where that is not the name server.
 fn host_of(row: &FlowRow) -> String {
-    let host = row.dst_host.as_deref().map(show::text).unwrap_or_default();
+    let host = row.dst_host.as_deref().map(show::host).unwrap_or_default();
     match row.host_from.as_deref() {
         Some("sni") => format!("{host} (sni)"),
         _ => host,
@@ -193,7 +201,7 @@ fn host_of(row: &FlowRow) -> String {
 
 /// What a flow said of its own name beyond that.
 fn said(row: &FlowRow) -> Option<String> {
-    let clear = row.tls_sni.as_deref().map(show::text);
+    let clear = row.tls_sni.as_deref().map(show::host);
     match (row.sni.as_deref()?, clear) {
         ("unproven", _) => Some("name unproven".to_owned()),
         ("encrypted", clear) => {
@@ -230,7 +238,7 @@ fn notice_lines(row: &NoticeRow) -> Vec<String> {
 mod tests {
     use bailey_model::{
         AddrClass, Direction, Entry, Event, FiveTuple, FlowId, FlowNamed, FlowOpened, Granted,
-        Host, HostFrom, Proto, Sni, Timestamp,
+        Host, HostFrom, Proto, Sni,
     };
 
     use super::*;
