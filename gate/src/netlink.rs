@@ -7,7 +7,8 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use bailey_gate_proto::NodeAddrs;
+use bailey_gate_proto::{NodeAddrs, classify};
+use bailey_model::AddrClass;
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
@@ -38,6 +39,9 @@ const DEFAULT_V6: u8 = 3;
 const MOST_V4: u128 = 1 << 29;
 /// As [`MOST_V4`]: a quarter of 2000::/3. All of fc00::/7 is less.
 const MOST_V6: u128 = 1 << 123;
+
+/// No private network is wider (fc00::/7, 10.0.0.0/8).
+const SHORTEST_PRIVATE: u8 = 7;
 
 /// What can go wrong while reading the node's addresses.
 #[derive(Debug, thiserror::Error)]
@@ -301,7 +305,7 @@ impl Found {
 
 /// Networks through tunnels that together are most of a family's addresses are a
 /// default route that leaves some out, in as many prefixes as that takes: what is
-/// public there is no network of the node's own.
+/// public there is no network of the node's own. What is private there is.
 fn drop_split_default(tunnels: &mut Vec<(IpAddr, u8)>) {
     for (v6, bits, most) in [(false, 32, MOST_V4), (true, 128, MOST_V6)] {
         let size = |len: u8| 1_u128.checked_shl(u32::from(bits - len.min(bits)));
@@ -311,9 +315,25 @@ fn drop_split_default(tunnels: &mut Vec<(IpAddr, u8)>) {
             .map(|(_, len)| size(*len).unwrap_or(u128::MAX));
         let all = sizes.fold(0_u128, u128::saturating_add);
         if all > most {
-            tunnels.retain(|(ip, _)| ip.is_ipv6() != v6);
+            tunnels.retain(|(ip, len)| ip.is_ipv6() != v6 || is_private(*ip, *len));
         }
     }
+}
+
+/// Whether a network is private from end to end, by the registries.
+fn is_private(ip: IpAddr, len: u8) -> bool {
+    let [first, last] = match ip {
+        IpAddr::V4(ip) => {
+            let rest = u32::MAX.checked_shr(len.into()).unwrap_or(0);
+            [ip.to_bits() & !rest, ip.to_bits() | rest].map(|ip| IpAddr::V4(ip.into()))
+        }
+        IpAddr::V6(ip) => {
+            let rest = u128::MAX.checked_shr(len.into()).unwrap_or(0);
+            [ip.to_bits() & !rest, ip.to_bits() | rest].map(|ip| IpAddr::V6(ip.into()))
+        }
+    };
+    let private = |ip| classify(ip, &NodeAddrs::default()) == AddrClass::Private;
+    len >= SHORTEST_PRIVATE && private(first) && private(last)
 }
 
 #[cfg(test)]
@@ -355,6 +375,9 @@ mod tests {
         ];
         assert_eq!(left(&split), 1);
         assert_eq!(left(&["64.0.0.0/2"]), 0);
+        // The office behind such a tunnel is one's own all the same.
+        let behind = [&split[..], &["10.8.0.0/16", "192.168.0.0/16"]].concat();
+        assert_eq!(left(&behind), 3);
         assert_eq!(left(&["2000::/4", "10.0.0.0/8"]), 1);
         assert_eq!(left(&["::/0", "0.0.0.0/0"]), 0);
     }

@@ -51,7 +51,7 @@ pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
     let host = refused
         .host
         .as_ref()
-        .filter(|_| refused.class != Some(AddrClass::Local));
+        .filter(|_| matches!(refused.class, None | Some(AddrClass::Internet)));
     // What has no ports is granted by the whole address.
     let port = refused.dst.map(|dst| dst.port()).filter(|port| *port > 0);
     match (host, refused.dst) {
@@ -115,6 +115,14 @@ pub(crate) fn never_grants(term: &ReachTerm) -> Option<String> {
         | ReachTerm::Loopback(_)
         | ReachTerm::Mdns
         | ReachTerm::Prefix { .. } => None,
+    }
+}
+
+/// What a person is told of a class, where it is not public.
+pub(crate) fn class_words(class: AddrClass) -> &'static str {
+    match class {
+        AddrClass::Private => "private, not on this machine's networks",
+        class => class.as_str(),
     }
 }
 
@@ -231,6 +239,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_term_that_would_grant_it_or_none() {
         let (internet, local) = (Some(AddrClass::Internet), Some(AddrClass::Local));
+        let private = Some(AddrClass::Private);
         let shop = Some("93.184.216.34:443");
         for (of, expected) in [
             (
@@ -252,6 +261,14 @@ mod tests {
             (
                 refused(Proto::Tcp, None, Some("[fd00::1]:22"), local),
                 Some("[fd00::1]:22"),
+            ),
+            (
+                refused(Proto::Tcp, Some("nas"), Some("10.0.0.5:22"), private),
+                Some("10.0.0.5:22"),
+            ),
+            (
+                refused(Proto::Udp, None, Some("[fd00::1]:53"), private),
+                Some("[fd00::1]:53/udp"),
             ),
             (
                 refused(Proto::Dns, Some("shop.example"), None, None),

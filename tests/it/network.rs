@@ -173,6 +173,54 @@ fn a_route_through_a_tunnel_is_local_and_a_default_one_is_the_internet() {
 }
 
 #[test]
+fn a_private_address_behind_the_gateway_is_in_no_word_and_is_granted_by_itself() {
+    let (world, _daemons) = world(1);
+    // The router has them on its other side, as a company's network would be.
+    let (far, six) = ("10.5.0.1", "fd00:5::1");
+    let _far = inet(&world, &format!("addr add {far}/32 dev lo"));
+    let _six = inet(&world, &format!("addr add {six}/128 dev lo nodad"));
+    world.set_name("far.example", &[far]).unwrap();
+    let mut server = world.inet_command("python3");
+    let words = ["-m", "http.server", "8000", "--bind", "::"];
+    let _server = Running::start(server.args(words));
+    let both = [format!("{far}:8000"), format!("[{six}]:8000")];
+    // The control: outside of a box they are there, by the default route.
+    for to in &both {
+        let script = format!("curl -g -sS -m 5 -o /dev/null http://{to}/");
+        let there = wait_until(LIMIT, || world.sh("n1", &script).code == Some(0));
+        assert!(there, "{to}");
+    }
+    let _box = yard(&world, "internet,local");
+    let to: Vec<&str> = both.iter().map(String::as_str).collect();
+    assert_eq!(dials(&world, &to), [REFUSED, REFUSED]);
+    assert_eq!(dials(&world, &["192.168.1.9"]), ["0"], "what is on-link");
+    let named = ["exec", "yard", "--", "getent", "ahostsv4", "far.example"];
+    assert_ne!(world.run("n1", &named).code, Some(0), "withheld");
+    let rows = flows(&world, "n1", "yard");
+    for reason in ["outside reach", "answer withheld"] {
+        let of = |row: &&Value| row["reason"] == reason && row["dst_class"] == "private";
+        assert!(rows.iter().any(|row| of(&row)), "{reason}: {rows:#?}");
+    }
+    let read = ["exec", "yard", "--", "cat", "/run/bailey/refusals"];
+    let hint = "refused, private, not on this machine's networks, outside reach; a person \
+                outside can grant it: bailey allow yard 10.5.0.1:8000";
+    let told = wait_until(LIMIT, || world.run("n1", &read).ok().stdout.contains(hint));
+    assert!(told, "{}", world.run("n1", &read));
+    // As it says, and by a name once its address is granted.
+    let allow = ["allow", "yard", "10.5.0.1:8000", "fd00:5::/64"];
+    let _allowed = world.run("n1", &allow).ok();
+    assert_eq!(dials(&world, &to), ["0", "0"]);
+    assert_eq!(dials(&world, &["far.example:8000"]), ["0"]);
+    // A tunnel there that is no default route makes it one's own.
+    assert_eq!(class(&world, &both[1]), "private");
+    let _added = ip(&world, "tuntap add vpn0 mode tun");
+    let _up = ip(&world, "link set vpn0 up");
+    let _route = ip(&world, "-6 route add fd00:5::/48 dev vpn0");
+    let judged = wait_until(FOLLOWED, || class(&world, &both[1]) == "local");
+    assert!(judged, "{}", class(&world, &both[1]));
+}
+
+#[test]
 fn a_network_that_translates_is_asked_for_its_prefix_and_what_that_carries_is_judged() {
     let (world, _daemons) = world(1);
     // Three of the forms that RFC 6052 has: the router answers at both addresses

@@ -199,7 +199,7 @@ fn answers_that_would_lead_inside_are_withheld_and_entered() {
         );
         let rows = flows(&world, "n1", name);
         let withheld = reasons(&rows, "answer withheld");
-        let classes = ["reserved", "local", "loopback", "metadata"];
+        let classes = ["reserved", "local", "private", "loopback", "metadata"];
         for class in classes {
             let of_class = withheld.iter().any(|row| row["dst_class"] == class);
             assert!(of_class || class == "reserved", "{class}: {withheld:#?}");

@@ -127,7 +127,8 @@ pub enum HostFrom {
 pub enum AddrClass {
     /// Globally reachable by the IANA special-purpose registries.
     Internet,
-    /// The node's own addresses, its on-link networks, and private ranges.
+    /// The node's own addresses, its on-link networks, and networks through a
+    /// tunnel that is not the default route.
     Local,
     /// The node's loopback and the unspecified addresses.
     Loopback,
@@ -141,6 +142,9 @@ pub enum AddrClass {
     Reserved,
     /// The gate's own address on the link.
     Gate,
+    /// Private and shared ranges that are none of the node's own networks: whoever
+    /// is behind its gateway.
+    Private,
 }
 
 impl AddrClass {
@@ -156,6 +160,7 @@ impl AddrClass {
             Self::Multicast => "multicast",
             Self::Reserved => "reserved",
             Self::Gate => "gate",
+            Self::Private => "private",
         }
     }
 }

@@ -46,7 +46,8 @@ pub struct Reach {
 pub enum ReachTerm {
     /// Any public address.
     Internet,
-    /// The node's own addresses and on-link networks, not its loopback.
+    /// The node's own addresses, its on-link networks, and those through a tunnel
+    /// that is not the default route; not its loopback.
     Local,
     /// Ports of the node's loopback, at the name `host.bailey`; never all of them.
     Loopback(PortSet),

@@ -406,6 +406,31 @@ fn a_ping_that_the_host_forbids_packs_to_its_frozen_bytes_and_back() {
     assert_eq!(unpack(&bytes), Ok(entry));
 }
 
+#[test]
+fn a_private_address_of_no_network_of_ones_own_packs_to_its_frozen_bytes_and_back() {
+    let entry = Entry {
+        no: 7,
+        ts: Timestamp(1_796_000_000_000),
+        event: Event::FlowRefused(FlowRefused {
+            direction: Direction::Out,
+            proto: Proto::Tcp,
+            src: Some(addr("192.0.0.2:4321")),
+            dst: Some(addr("10.0.0.5:22")),
+            host: None,
+            host_from: HostFrom::None,
+            class: Some(AddrClass::Private),
+            refusal: Refusal::OutsideReach,
+            count: 1,
+        }),
+    };
+    let bytes = pack(&entry).unwrap();
+    assert_eq!(
+        hex(&bytes),
+        "010780d0c4cfa23403060100c0000002e12101000a00000516000201090101"
+    );
+    assert_eq!(unpack(&bytes), Ok(entry));
+}
+
 /// What is written about the format for whoever reads it without this code.
 const SPECIFICATION: &str = include_str!("../../../docs/entry.md");
 

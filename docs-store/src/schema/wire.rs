@@ -157,7 +157,7 @@ fn whole<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 
 codes!(class_code, class_of, AddrClass {
     Internet = 1, Local = 2, Loopback = 3, Node = 4, Metadata = 5, Multicast = 6, Reserved = 7,
-    Gate = 8,
+    Gate = 8, Private = 9,
 });
 codes!(from_code, from_of, HostFrom { Dns = 1, None = 2, Sni = 3 });
 codes!(refusal_code, refusal_of, Refusal {

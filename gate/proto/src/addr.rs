@@ -6,7 +6,8 @@
 //! public; IPv6 is public only inside 2000::/3. Addresses that carry an IPv4
 //! address are opened and that is judged too; the stricter class of the two
 //! stands. Then the node's own addresses and networks are `Local`, whatever the
-//! registries say of them.
+//! registries say of them, and nothing else is but link-local IPv6: a private
+//! address that is none of them is `Private`, as it lies behind some gateway.
 
 mod embedded;
 mod registry;
@@ -43,12 +44,13 @@ fn strictness(class: AddrClass) -> u8 {
     match class {
         AddrClass::Internet => 0,
         AddrClass::Local => 1,
-        AddrClass::Reserved => 2,
-        AddrClass::Multicast => 3,
-        AddrClass::Loopback => 4,
-        AddrClass::Metadata => 5,
-        AddrClass::Gate => 6,
-        AddrClass::Node => 7,
+        AddrClass::Private => 2,
+        AddrClass::Reserved => 3,
+        AddrClass::Multicast => 4,
+        AddrClass::Loopback => 5,
+        AddrClass::Metadata => 6,
+        AddrClass::Gate => 7,
+        AddrClass::Node => 8,
     }
 }
 
@@ -144,8 +146,8 @@ impl NodeAddrs {
         self.own.iter().any(|own| unmapped(*own) == ip)
     }
 
-    /// What the node's own addresses and networks make of a class: public and
-    /// reserved ones become `Local`; what no word grants stays so.
+    /// What the node's own addresses and networks make of a class: public, private
+    /// and reserved ones become `Local`; what no word grants stays so.
     fn lift(&self, ip: IpAddr, class: AddrClass) -> AddrClass {
         let local = || {
             self.holds(ip)
@@ -156,7 +158,9 @@ impl NodeAddrs {
                     .any(|(prefix, len)| *len > 0 && in_prefix(ip, *prefix, *len))
         };
         match class {
-            AddrClass::Internet | AddrClass::Reserved if local() => AddrClass::Local,
+            AddrClass::Internet | AddrClass::Private | AddrClass::Reserved if local() => {
+                AddrClass::Local
+            }
             other => other,
         }
     }

@@ -87,7 +87,10 @@ impl AddrExplained {
 /// Whether some word of a reach can grant an address of that class.
 #[must_use]
 pub fn is_grantable(class: AddrClass) -> bool {
-    matches!(class, AddrClass::Internet | AddrClass::Local)
+    matches!(
+        class,
+        AddrClass::Internet | AddrClass::Local | AddrClass::Private
+    )
 }
 
 /// Explains a dial by the policy and by what the box was given. `search` is the

@@ -230,7 +230,7 @@ impl Policy {
         names: &[&'n Host],
     ) -> Result<(&'p ReachTerm, Option<&'n Host>), Refusal> {
         match class {
-            AddrClass::Internet | AddrClass::Local => {}
+            AddrClass::Internet | AddrClass::Local | AddrClass::Private => {}
             AddrClass::Multicast => return Err(Refusal::Multicast),
             AddrClass::Loopback
             | AddrClass::Node
@@ -313,8 +313,9 @@ fn grants<'n>(
             let within = in_prefix(addr, *prefix, *len) || in_prefix(unmapped(addr), *prefix, *len);
             (within && port(ports)).then_some(None)
         }
-        // A name opens public addresses only: what its owner answers must not
-        // reach the node's networks. `local` or a prefix opens those by itself.
+        // A name opens public addresses only: what its owner answers must reach
+        // neither the node's networks nor those behind its gateway. `local` or a
+        // prefix opens the former by itself, a prefix the latter.
         ReachTerm::Name(pattern, ports) => {
             let by = names
                 .iter()

@@ -190,7 +190,7 @@ pub(crate) struct FilterArgs {
     /// Only what was allowed, or refused.
     #[arg(long, value_name = "VERDICT", value_parser = ["allow", "refuse"])]
     pub(crate) verdict: Option<String>,
-    /// Only addresses of a class: internet, local, loopback, metadata, …
+    /// Only addresses of a class: internet, local, private, loopback, metadata, …
     #[arg(long, value_name = "CLASS")]
     pub(crate) class: Option<String>,
     /// Only this dialled port.

@@ -484,7 +484,7 @@ fn describe(refused: &FlowRefused) -> String {
     };
     let class = refused
         .class
-        .map(|class| format!("{}, ", class.as_str()))
+        .map(|class| format!("{}, ", grant::class_words(class)))
         .unwrap_or_default();
     format!("{what}: {class}{}", refused.refusal.as_str())
 }

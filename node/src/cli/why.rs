@@ -1,5 +1,7 @@
 //! `bailey why`.
 
+use bailey_model::AddrClass;
+
 use super::args::WhyArgs;
 use super::{out, read};
 use crate::api::{Ask, Failure, Tell};
@@ -43,7 +45,15 @@ fn lines(row: &WhyRow) -> Vec<String> {
     }
     lines.extend(row.addrs.iter().map(addr_line));
     if row.judged_by != "gate" {
-        lines.push("  judged   by the registries alone: no gate of it runs here".to_owned());
+        let private = |addr: &WhyAddr| addr.class == AddrClass::Private.as_str();
+        // `local` grants what is on the networks of the machine where it runs.
+        let known = match row.addrs.iter().any(private) {
+            true => ", which would know whether this address is on its networks",
+            false => "",
+        };
+        lines.push(format!(
+            "  judged   by the registries alone: no gate of it runs here{known}"
+        ));
     }
     lines.push(format!(
         "  audit    opened {}, refused {}, asked {}",

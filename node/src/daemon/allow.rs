@@ -381,7 +381,8 @@ fn is_within(word: &ReachTerm, denied: &ReachTerm) -> bool {
     };
     let wanted = match word {
         ReachTerm::Internet => AddrClass::Internet,
-        ReachTerm::Local => AddrClass::Local,
+        // Which of them are on this machine's networks is the gate's to know.
+        ReachTerm::Local => AddrClass::Private,
         ReachTerm::Loopback(_)
         | ReachTerm::Name(..)
         | ReachTerm::Prefix { .. }
@@ -395,7 +396,8 @@ fn is_within(word: &ReachTerm, denied: &ReachTerm) -> bool {
     [first, last]
         .into_iter()
         .chain(between)
-        .any(|addr| classify(addr, &addrs) == wanted)
+        .map(|addr| classify(addr, &addrs))
+        .any(|class| class == wanted || (*word == ReachTerm::Local && class == AddrClass::Local))
 }
 
 /// The first and the last address of a prefix.

@@ -179,7 +179,8 @@ fn describe(box_name: &str, refused: &FlowRefused) -> String {
         Proto::Dns => "name".to_owned(),
         other => other.to_string(),
     };
-    let class = refused.class.map(|class| format!("{}, ", class.as_str()));
+    let class = refused.class.map(grant::class_words);
+    let class = class.map(|class| format!("{class}, "));
     let why = refused.refusal.as_str();
     // Also what a box asks for literally: never words to copy.
     let of_zone = |host: &Host| host.as_str().starts_with("*.");

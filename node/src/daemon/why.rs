@@ -368,6 +368,9 @@ fn withheld_text(row: &FlowRow) -> String {
         "local" => "it was answered with a local address, which a name does not open: \
                     `local` does, or the address itself"
             .to_owned(),
+        "private" => "it was answered with a private address that is not on this machine's \
+                      networks, which a name does not open: the address itself does"
+            .to_owned(),
         class => format!("it was answered with a {class} address, which no name opens"),
     }
 }

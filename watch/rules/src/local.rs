@@ -1,5 +1,5 @@
 //! A box that may dial only public addresses or named hosts tries the node's
-//! own networks: the first step of most attacks from a compromised program.
+//! own networks, or private ones beyond: the first step of most attacks from a compromised program.
 
 use bailey_model::{AddrClass, FlowRefused, Proto, Reach, Rule, Timestamp};
 
@@ -28,14 +28,18 @@ impl State {
             Proto::Other(1 | 58) => (true, dst.ip().to_string()),
             Proto::Dns | Proto::Other(_) => (false, String::new()),
         };
-        let own_network = refused.class == Some(AddrClass::Local);
+        let network = match refused.class {
+            Some(AddrClass::Local) => "on your own network",
+            Some(AddrClass::Private) => "on a private network beyond your own",
+            _ => return None,
+        };
         let granted_some = reach.names_local() || reach.terms().is_empty();
-        if !tried || !own_network || granted_some || self.is_quiet(observation.ts) {
+        if !tried || granted_some || self.is_quiet(observation.ts) {
             return None;
         }
         self.raised = Some(observation.ts);
         let text = format!(
-            "tried {place}/{} on your own network; its reach is {reach}. It was refused.",
+            "tried {place}/{} {network}; its reach is {reach}. It was refused.",
             refused.proto
         );
         Some((Rule::LocalFromInternetOnly, text))

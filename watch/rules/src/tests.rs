@@ -87,6 +87,16 @@ fn an_echo_is_a_try_and_a_public_address_in_the_reach_changes_nothing() {
 }
 
 #[test]
+fn a_private_network_beyond_the_own_one_is_said_to_be_that() {
+    let tried = [(AddrClass::Private, Proto::Tcp, 5)];
+    let notices = run("internet", &tried);
+    assert_eq!(notices.len(), 1);
+    let text = &notices[0].text;
+    assert!(text.contains("a private network beyond your own"), "{text}");
+    assert!(run("internet,local", &tried).is_empty());
+}
+
+#[test]
 fn other_classes_and_other_reaches_raise_nothing() {
     assert!(run("internet", &[(AddrClass::Internet, Proto::Tcp, 5)]).is_empty());
     assert!(run("internet", &[(AddrClass::Loopback, Proto::Tcp, 5)]).is_empty());

@@ -8,7 +8,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bailey_model::AddrClass::{self, Internet, Local, Loopback, Metadata, Multicast, Reserved};
+use bailey_model::AddrClass::{
+    self, Internet, Local, Loopback, Metadata, Multicast, Private, Reserved,
+};
 
 use super::on_gate_link;
 
@@ -59,11 +61,11 @@ pub(super) const V4: &[Row<Ipv4Addr>] = &[
         Loopback,
         "this host, RFC 1122 §3.2.1.3: a dial of it is loopback",
     ),
-    v4_row([10, 0, 0, 0], 8, Local, "private use, RFC 1918"),
+    v4_row([10, 0, 0, 0], 8, Private, "private use, RFC 1918"),
     v4_row(
         [100, 64, 0, 0],
         10,
-        Local,
+        Private,
         "shared address space (CGNAT), RFC 6598",
     ),
     v4_row(
@@ -79,7 +81,7 @@ pub(super) const V4: &[Row<Ipv4Addr>] = &[
         Metadata,
         "Azure wire server, in a public block",
     ),
-    v4_row([169, 254, 0, 0], 16, Local, "link local, RFC 3927"),
+    v4_row([169, 254, 0, 0], 16, Private, "link local, RFC 3927"),
     v4_row(
         [169, 254, 169, 254],
         32,
@@ -100,7 +102,7 @@ pub(super) const V4: &[Row<Ipv4Addr>] = &[
         "Scaleway instance metadata",
     ),
     v4_row([169, 254, 0, 23], 32, Metadata, "Tencent instance metadata"),
-    v4_row([172, 16, 0, 0], 12, Local, "private use, RFC 1918"),
+    v4_row([172, 16, 0, 0], 12, Private, "private use, RFC 1918"),
     v4_row(
         [192, 0, 0, 0],
         24,
@@ -159,7 +161,7 @@ pub(super) const V4: &[Row<Ipv4Addr>] = &[
         Reserved,
         "6a44 relay anycast, RFC 6751",
     ),
-    v4_row([192, 168, 0, 0], 16, Local, "private use, RFC 1918"),
+    v4_row([192, 168, 0, 0], 16, Private, "private use, RFC 1918"),
     v4_row(
         [192, 175, 48, 0],
         24,
@@ -342,7 +344,7 @@ pub(super) const V6: &[Row<Ipv6Addr>] = &[
     v6_row(
         [0xfc00, 0, 0, 0, 0, 0, 0, 0],
         7,
-        Local,
+        Private,
         "unique local, RFC 4193",
     ),
     v6_row(
@@ -379,7 +381,7 @@ pub(super) const V6: &[Row<Ipv6Addr>] = &[
         [0xfe80, 0, 0, 0, 0, 0, 0, 0],
         10,
         Local,
-        "link-local unicast, RFC 4291",
+        "link-local unicast, RFC 4291: always on-link",
     ),
     v6_row(
         [0xfec0, 0, 0, 0, 0, 0, 0, 0],

@@ -1,5 +1,5 @@
 use super::*;
-use AddrClass::{Gate, Internet, Local, Loopback, Metadata, Multicast, Node, Reserved};
+use AddrClass::{Gate, Internet, Local, Loopback, Metadata, Multicast, Node, Private, Reserved};
 use proptest::prelude::*;
 
 fn ip(text: &str) -> IpAddr {
@@ -20,16 +20,16 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     ("1.0.0.0", Internet),
     // 10.0.0.0/8
     ("9.255.255.255", Internet),
-    ("10.0.0.0", Local),
-    ("10.255.255.255", Local),
+    ("10.0.0.0", Private),
+    ("10.255.255.255", Private),
     ("11.0.0.0", Internet),
     // 100.64.0.0/10
     ("100.63.255.255", Internet),
-    ("100.64.0.0", Local),
-    ("100.100.100.199", Local),
+    ("100.64.0.0", Private),
+    ("100.100.100.199", Private),
     ("100.100.100.200", Metadata),
-    ("100.100.100.201", Local),
-    ("100.127.255.255", Local),
+    ("100.100.100.201", Private),
+    ("100.127.255.255", Private),
     ("100.128.0.0", Internet),
     // 127.0.0.0/8
     ("126.255.255.255", Internet),
@@ -43,28 +43,28 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     ("168.63.129.17", Internet),
     // 169.254.0.0/16
     ("169.253.255.255", Internet),
-    ("169.254.0.0", Local),
-    ("169.254.169.253", Local),
+    ("169.254.0.0", Private),
+    ("169.254.169.253", Private),
     ("169.254.169.254", Metadata),
-    ("169.254.169.255", Local),
-    ("169.254.0.22", Local),
+    ("169.254.169.255", Private),
+    ("169.254.0.22", Private),
     ("169.254.0.23", Metadata),
-    ("169.254.0.24", Local),
-    ("169.254.42.41", Local),
+    ("169.254.0.24", Private),
+    ("169.254.42.41", Private),
     ("169.254.42.42", Metadata),
-    ("169.254.42.43", Local),
-    ("169.254.170.1", Local),
+    ("169.254.42.43", Private),
+    ("169.254.170.1", Private),
     ("169.254.170.2", Metadata),
-    ("169.254.170.3", Local),
-    ("169.254.170.22", Local),
+    ("169.254.170.3", Private),
+    ("169.254.170.22", Private),
     ("169.254.170.23", Metadata),
-    ("169.254.170.24", Local),
-    ("169.254.255.255", Local),
+    ("169.254.170.24", Private),
+    ("169.254.255.255", Private),
     ("169.255.0.0", Internet),
     // 172.16.0.0/12
     ("172.15.255.255", Internet),
-    ("172.16.0.0", Local),
-    ("172.31.255.255", Local),
+    ("172.16.0.0", Private),
+    ("172.31.255.255", Private),
     ("172.32.0.0", Internet),
     // 192.0.0.0/24 and what lies in it; the first eight are the gate's link
     ("191.255.255.255", Internet),
@@ -107,8 +107,8 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     ("192.88.100.0", Internet),
     // 192.168.0.0/16
     ("192.167.255.255", Internet),
-    ("192.168.0.0", Local),
-    ("192.168.255.255", Local),
+    ("192.168.0.0", Private),
+    ("192.168.255.255", Private),
     ("192.169.0.0", Internet),
     // 198.18.0.0/15
     ("198.17.255.255", Internet),
@@ -143,7 +143,7 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     ("::fffe:ffff:ffff", Reserved),
     ("::ffff:0.0.0.0", Loopback),
     ("::ffff:8.8.8.8", Internet),
-    ("::ffff:10.0.0.1", Local),
+    ("::ffff:10.0.0.1", Private),
     ("::ffff:127.0.0.1", Loopback),
     ("::ffff:169.254.169.254", Metadata),
     ("::ffff:192.0.0.1", Gate),
@@ -154,7 +154,7 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     ("64:ff9a:ffff:ffff:ffff:ffff:ffff:ffff", Reserved),
     ("64:ff9b::", Loopback),
     ("64:ff9b::8.8.8.8", Internet),
-    ("64:ff9b::10.0.0.1", Local),
+    ("64:ff9b::10.0.0.1", Private),
     ("64:ff9b::127.0.0.1", Loopback),
     ("64:ff9b::169.254.169.254", Metadata),
     ("64:ff9b::255.255.255.255", Multicast),
@@ -184,7 +184,7 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     // Teredo of server 65.54.227.120, client 93.184.216.34
     ("2001:0:4136:e378:8000:63bf:a247:27dd", Internet),
     // Teredo of server 10.0.0.1, client 93.184.216.34
-    ("2001:0:a00:1:8000:63bf:a247:27dd", Local),
+    ("2001:0:a00:1:8000:63bf:a247:27dd", Private),
     // Teredo of server 65.54.227.120, client 127.0.0.1
     ("2001:0:4136:e378:8000:63bf:80ff:fffe", Loopback),
     ("2001:1::", Reserved),
@@ -222,7 +222,7 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     ("2001:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Internet),
     ("2002::", Loopback),
     ("2002:5db8:d822::1", Internet),
-    ("2002:a00:1::1", Local),
+    ("2002:a00:1::1", Private),
     ("2002:7f00:1::1", Loopback),
     ("2002:a9fe:a9fe::1", Metadata),
     ("2002:c000:204::1", Reserved),
@@ -244,25 +244,25 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     ("5f01::", Reserved),
     // fc00::/7
     ("fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Reserved),
-    ("fc00::", Local),
-    ("fd00:42::41", Local),
+    ("fc00::", Private),
+    ("fd00:42::41", Private),
     ("fd00:42::42", Metadata),
-    ("fd00:42::43", Local),
-    ("fd00:ec2::22", Local),
+    ("fd00:42::43", Private),
+    ("fd00:ec2::22", Private),
     ("fd00:ec2::23", Metadata),
-    ("fd00:ec2::24", Local),
-    ("fd00:ec2::253", Local),
+    ("fd00:ec2::24", Private),
+    ("fd00:ec2::253", Private),
     ("fd00:ec2::254", Metadata),
-    ("fd00:ec2::255", Local),
-    ("fd20:ce::253", Local),
+    ("fd00:ec2::255", Private),
+    ("fd20:ce::253", Private),
     ("fd20:ce::254", Metadata),
-    ("fd20:ce::255", Local),
-    ("fd00:ba11:e6ff:ffff:ffff:ffff:ffff:ffff", Local),
+    ("fd20:ce::255", Private),
+    ("fd00:ba11:e6ff:ffff:ffff:ffff:ffff:ffff", Private),
     ("fd00:ba11:e700::", Gate),
     ("fd00:ba11:e700::1", Gate),
     ("fd00:ba11:e700:0:ffff:ffff:ffff:ffff", Gate),
-    ("fd00:ba11:e700:1::", Local),
-    ("fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Local),
+    ("fd00:ba11:e700:1::", Private),
+    ("fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Private),
     ("fe00::", Reserved),
     // fe80::/10, fec0::/10
     ("fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Reserved),
@@ -275,7 +275,7 @@ const EXPECTED: &[(&str, AddrClass)] = &[
     ("ff02::fb", Multicast),
     ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", Multicast),
     // ISATAP under a public prefix, both identifiers
-    ("2620:0:1::5efe:10.0.0.1", Local),
+    ("2620:0:1::5efe:10.0.0.1", Private),
     ("2620:0:1::200:5efe:127.0.0.1", Loopback),
     ("2620:0:1::5efe:93.184.216.34", Internet),
     ("2620:0:1::100:5efe:127.0.0.1", Internet),
@@ -372,6 +372,39 @@ fn own_addresses_and_on_link_networks_are_local_whatever_the_registry_says() {
 }
 
 #[test]
+fn a_private_address_is_local_only_where_the_node_itself_has_its_network() {
+    let node = NodeAddrs {
+        own: vec![ip("192.168.1.5"), ip("10.9.0.1")],
+        on_link: vec![(ip("192.168.1.0"), 24), (ip("fd00:5::"), 64)],
+        tunnels: vec![(ip("10.8.0.0"), 16), (ip("fd00:8::"), 48)],
+        ..nowhere()
+    };
+    for (text, class) in [
+        ("192.168.1.9", Local),
+        ("10.9.0.1", Local),
+        ("10.8.200.1", Local),
+        ("fd00:5::9", Local),
+        ("fd00:8:0:7::9", Local),
+        ("::ffff:192.168.1.9", Local),
+        // Whatever else is private is behind the gateway.
+        ("192.168.2.9", Private),
+        ("10.9.0.2", Private),
+        ("172.17.0.1", Private),
+        ("100.64.0.1", Private),
+        ("169.254.7.7", Private),
+        ("fd00:5:0:1::9", Private),
+        ("::ffff:192.168.2.9", Private),
+        ("64:ff9b::10.9.0.2", Private),
+        // On a link by its very form.
+        ("fe80::9", Local),
+    ] {
+        assert_eq!(classify(ip(text), &node), class, "{text}");
+    }
+    // What carries an address that no word of `local` opens is none of its own.
+    assert_eq!(classify(ip("fd00:5::5efe:10.9.0.2"), &node), Private);
+}
+
+#[test]
 fn own_addresses_do_not_soften_what_no_word_grants() {
     let node = NodeAddrs {
         own: vec![
@@ -421,7 +454,7 @@ fn the_broadcast_of_an_on_link_network_is_multicast() {
         ("::ffff:192.168.1.255", Multicast),
         ("192.168.1.254", Local),
         ("192.168.1.0", Local),
-        ("192.168.2.255", Local),
+        ("192.168.2.255", Private),
         ("10.0.0.5", Local),
         ("10.9.0.1", Local),
         ("10.1.255.255", Local),
@@ -477,11 +510,11 @@ fn what_a_translated_address_carries_is_judged() {
     };
     let gua = node("2a00:64::", 96);
     assert_eq!(classify(ip("2a00:64::8.8.8.8"), &gua), Internet);
-    assert_eq!(classify(ip("2a00:64::10.0.0.1"), &gua), Local);
+    assert_eq!(classify(ip("2a00:64::10.0.0.1"), &gua), Private);
     assert_eq!(classify(ip("2a00:64::169.254.169.254"), &gua), Metadata);
     assert_eq!(classify(ip("2a00:65::10.0.0.1"), &gua), Internet);
-    // A unique local prefix stays local at least.
-    assert_eq!(classify(ip("fd64::8.8.8.8"), &node("fd64::", 96)), Local);
+    // A unique local prefix stays private at least.
+    assert_eq!(classify(ip("fd64::8.8.8.8"), &node("fd64::", 96)), Private);
     assert_eq!(
         classify(ip("fd64::127.0.0.1"), &node("fd64::", 96)),
         Loopback
@@ -489,7 +522,7 @@ fn what_a_translated_address_carries_is_judged() {
     // The prefix set aside for this, RFC 8215.
     let local_use = node("64:ff9b:1::", 96);
     assert_eq!(classify(ip("64:ff9b:1::8.8.8.8"), &local_use), Internet);
-    assert_eq!(classify(ip("64:ff9b:1::10.0.0.1"), &local_use), Local);
+    assert_eq!(classify(ip("64:ff9b:1::10.0.0.1"), &local_use), Private);
     assert_eq!(classify(ip("64:ff9b:1:1::8.8.8.8"), &local_use), Reserved);
     // Octet 8 set, and a length that RFC 6052 does not have: leads nowhere.
     assert_eq!(
@@ -553,7 +586,7 @@ fn the_nodes_own_listeners_are_class_node_at_their_port_only() {
     assert_eq!(class(Transport::Udp, "[::ffff:192.168.1.5]:4433"), Node);
     assert_eq!(class(Transport::Udp, "[64:ff9b::93.184.216.34]:4433"), Node);
     assert_eq!(class(Transport::Udp, "93.184.216.34:4433"), Node);
-    assert_eq!(class(Transport::Udp, "192.168.1.6:4433"), Local);
+    assert_eq!(class(Transport::Udp, "192.168.1.6:4433"), Private);
     assert_eq!(class(Transport::Tcp, "192.168.1.5:4433"), Local);
     assert_eq!(class(Transport::Tcp, "192.168.1.5:8080"), Node);
     assert_eq!(class(Transport::Tcp, "93.184.216.34:8080"), Local);

@@ -48,6 +48,12 @@ fn a_word_grants_its_class_and_no_other() {
         ("local", "[2a00:1::20]:80", true),
         ("local", "[fe80::1]:80", true),
         ("local", "93.184.216.34:443", false),
+        ("local", "10.9.9.9:80", false),
+        ("local", "192.168.2.20:631", false),
+        ("local", "[fd00:9::1]:80", false),
+        ("internet,local", "10.9.9.9:80", false),
+        ("local,10.9.9.9", "10.9.9.9:80", true),
+        ("10.9.0.0/16:80", "10.9.9.9:80", true),
         ("internet,local", "192.168.1.20:631", true),
         ("internet,local", "93.184.216.34:443", true),
         ("nothing", "93.184.216.34:443", false),
@@ -214,12 +220,12 @@ fn an_answer_is_kept_where_some_dial_of_it_would_be_granted() {
         Ok(AddrClass::Internet)
     );
     for (ip, class) in [
-        ("10.0.0.5", AddrClass::Local),
+        ("10.0.0.5", AddrClass::Private),
         ("169.254.169.254", AddrClass::Metadata),
         ("::ffff:127.0.0.1", AddrClass::Loopback),
-        ("64:ff9b::a00:1", AddrClass::Local),
+        ("64:ff9b::a00:1", AddrClass::Private),
         ("0.0.0.0", AddrClass::Loopback),
-        ("fd00::1", AddrClass::Local),
+        ("fd00::1", AddrClass::Private),
     ] {
         assert_eq!(judge("internet", "x.example", ip), Err(class), "{ip}");
         assert_eq!(judge("x.example:443", "x.example", ip), Err(class), "{ip}");
@@ -232,6 +238,17 @@ fn an_answer_is_kept_where_some_dial_of_it_would_be_granted() {
         judge("local", "printer", "93.184.216.34"),
         Err(AddrClass::Internet)
     );
+    // Behind the gateway, wherever the name is from.
+    for (reach, name) in [
+        ("local", "printer"),
+        ("internet,local", "x.example"),
+        ("local,x.example", "x.example"),
+    ] {
+        let judged = judge(reach, name, "10.0.0.5");
+        assert_eq!(judged, Err(AddrClass::Private), "{reach}");
+        let granted = judge(&format!("{reach},10.0.0.5:22"), name, "10.0.0.5");
+        assert_eq!(granted, Ok(AddrClass::Private), "{reach}");
+    }
     assert!(judge("x.example,192.168.1.20:631", "x.example", "192.168.1.20").is_ok());
     assert!(judge("x.example,192.168.1.20:631", "x.example", "192.168.1.21").is_err());
 }
@@ -368,7 +385,7 @@ proptest! {
         let decision = policy.decide(transport, dst, [&name]);
         if matches!(decision.verdict, Verdict::Allow(_)) {
             prop_assert_eq!(policy.judge_answer(&name, dst.ip()), Ok(decision.class));
-            prop_assert!(matches!(decision.class, AddrClass::Internet | AddrClass::Local));
+            prop_assert!(crate::is_grantable(decision.class));
         }
     }
 }

@@ -45,7 +45,7 @@ fn what_a_translated_address_carries_is_judged_once_its_prefix_is_known() {
         ..NodeAddrs::default()
     });
     let raw = &format!("[{PREFIX}c0a8:109]:9100");
-    assert_eq!(dial(&mut rig, 4005, raw), Some(AddrClass::Local));
+    assert_eq!(dial(&mut rig, 4005, raw), Some(AddrClass::Private));
     // Another network.
     rig.gate.set_facts(facts(&[]));
     assert_eq!(dial(&mut rig, 4006, printer), None);
@@ -62,5 +62,5 @@ fn a_gate_starts_with_what_its_node_knows() {
     let mut rig = Rig::new("internet");
     rig.gate = Gate::new(Now::ZERO, config, NodeAddrs::default());
     let printer = &format!("[{PREFIX}c0a8:109]:80");
-    assert_eq!(dial(&mut rig, 4001, printer), Some(AddrClass::Local));
+    assert_eq!(dial(&mut rig, 4001, printer), Some(AddrClass::Private));
 }
