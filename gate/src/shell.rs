@@ -255,7 +255,7 @@ impl Shell {
                 }
                 ToGate::Facts(facts) => {
                     self.gate.set_facts(facts);
-                    self.gate.judge_dials(self.now, &mut self.wire);
+                    self.gate.judge_anew(self.now, &mut self.wire);
                 }
                 ToGate::Reach(reach) => {
                     let flows_reset = self.gate.set_reach(self.now, reach, &mut self.wire);
@@ -458,7 +458,7 @@ impl Shell {
             Ok(addrs) => {
                 self.reread = None;
                 self.gate.set_addrs(addrs);
-                self.gate.judge_dials(self.now, &mut self.wire);
+                self.gate.judge_anew(self.now, &mut self.wire);
             }
             // The old list stands, and it is asked again.
             Err(error) => {

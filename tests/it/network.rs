@@ -173,6 +173,39 @@ fn a_route_through_a_tunnel_is_local_and_a_default_one_is_the_internet() {
 }
 
 #[test]
+fn what_is_established_ends_when_its_address_becomes_the_nodes_own() {
+    let (world, _daemons) = world(1);
+    let script = "
+import errno, socket, sys, time
+to = sys.argv[1]
+s = socket.create_connection((to, 7), 5); s.settimeout(5)
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.settimeout(5); u.connect((to, 7))
+def code(act):
+    try: return act()
+    except OSError as error: return errno.errorcode.get(error.errno, str(error))
+s.send(b'one'); u.send(b'two'); print(s.recv(9), u.recv(9), flush=True)
+print(code(lambda: s.recv(9)), time.time_ns(), flush=True)
+print(code(lambda: u.recv(9)), flush=True)
+";
+    let to = at::WEB_V4.to_string();
+    let words = ["run", "--name", "yard", "--", "python3", "-c", script, &to];
+    let running = world.start("n1", &words);
+    running.wait_line(LIMIT, |line| line == "b'one' b'two'");
+    let changed = SystemTime::now();
+    let _changed = ip(&world, "route add 93.184.216.0/24 dev eth0");
+    let line = running.wait_line(LIMIT, |line| line.starts_with("ECONNRESET"));
+    let nanos: u64 = line.split(' ').next_back().unwrap().parse().unwrap();
+    let ended = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
+    let took = ended.duration_since(changed).unwrap();
+    assert!(took < FOLLOWED, "{took:?}");
+    running.wait_line(LIMIT, |line| line == "ECONNREFUSED");
+    let _ended = running.finish(LIMIT).ok();
+    let rows = flows(&world, "n1", "yard");
+    let by_network = |row: &&Value| row["end"] == "network changed";
+    assert_eq!(rows.iter().filter(by_network).count(), 2, "{rows:#?}");
+}
+
+#[test]
 fn a_private_address_behind_the_gateway_is_in_no_word_and_is_granted_by_itself() {
     let (world, _daemons) = world(1);
     // The router has them on its other side, as a company's network would be.

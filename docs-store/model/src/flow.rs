@@ -345,6 +345,9 @@ pub enum EndReason {
     Refused,
     /// The box's reach was changed, and grants it no more.
     ReachChanged,
+    /// The node's own addresses, networks or listeners changed, and by them the
+    /// reach grants it no more.
+    NetworkChanged,
 }
 
 impl EndReason {
@@ -364,6 +367,7 @@ impl EndReason {
             Self::GateLost => "gate lost",
             Self::Refused => "refused",
             Self::ReachChanged => "reach changed",
+            Self::NetworkChanged => "network changed",
         }
     }
 }

@@ -431,6 +431,25 @@ fn a_private_address_of_no_network_of_ones_own_packs_to_its_frozen_bytes_and_bac
     assert_eq!(unpack(&bytes), Ok(entry));
 }
 
+#[test]
+fn a_flow_that_a_changed_network_ended_packs_to_its_frozen_bytes_and_back() {
+    let entry = Entry {
+        no: 7,
+        ts: Timestamp(1_796_000_000_000),
+        event: Event::FlowEnded(FlowEnded {
+            flow: FlowId(1),
+            bytes_out: 2,
+            bytes_in: 3,
+            duration_us: 4,
+            end: EndReason::NetworkChanged,
+            outer_src: None,
+        }),
+    };
+    let bytes = pack(&entry).unwrap();
+    assert_eq!(hex(&bytes), "010780d0c4cfa23404010203040d00");
+    assert_eq!(unpack(&bytes), Ok(entry));
+}
+
 /// What is written about the format for whoever reads it without this code.
 const SPECIFICATION: &str = include_str!("../../../docs/entry.md");
 

@@ -168,7 +168,7 @@ codes!(refusal_code, refusal_of, Refusal {
 codes!(end_code, end_of, EndReason {
     Closed = 1, ResetByBox = 2, ResetByPeer = 3, DialRefused = 4, DialUnreachable = 5,
     DialTimeout = 6, Idle = 7, Evicted = 8, BoxStopped = 9, GateLost = 10, Refused = 11,
-    ReachChanged = 12,
+    ReachChanged = 12, NetworkChanged = 13,
 });
 codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1, StoreWentBack = 2, ThinnedEarly = 32 });
 codes!(request_code, request_of, RequestKind { Stop = 1 });

@@ -9,7 +9,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bailey_model::link::{BOX_V4, BOX_V6};
-use bailey_model::{Direction, FlowId, Proto, Publish, Refusal};
+use bailey_model::{Direction, EndReason, FlowId, Proto, Publish, Refusal};
 
 use crate::Now;
 use crate::addr::NodeAddrs;
@@ -98,9 +98,12 @@ impl Gate {
     }
 
     /// To be called after [`Self::set_facts`] and [`Self::set_addrs`]: dials under way
-    /// whose address is of another kind now are refused.
-    pub fn judge_dials(&mut self, now: Now, out: &mut dyn Outlet) {
+    /// whose address is of another kind now are refused, and what is established is
+    /// reset and ends with [`NetworkChanged`](bailey_model::EndReason::NetworkChanged).
+    /// A name whose time ran out is no such change.
+    pub fn judge_anew(&mut self, now: Now, out: &mut dyn Outlet) {
         self.tcp.judge_dials(&mut self.common, now, out);
+        self.revoke(now, EndReason::NetworkChanged, out);
     }
 
     /// A packet from the box. Anything that is not a whole packet of the box's

@@ -452,22 +452,30 @@ impl Echoes {
     }
 
     /// Ends every flow that the policy does not grant any more, and says so to the
-    /// box; how many there were.
-    pub(crate) fn revoke(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) -> usize {
+    /// box; how many there were. What waits for its entry is refused when that stands,
+    /// unless the reach changed.
+    pub(crate) fn revoke(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        why: EndReason,
+        out: &mut dyn Outlet,
+    ) -> usize {
         let mut ended = 0;
         for id in oldest_first(&self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
             let ends = flow.ends;
-            if common.echo_stands(ends.dst.ip(), &mut flow.basis).is_ok() {
+            let waits = flow.waiting.is_some() && why != EndReason::ReachChanged;
+            if waits || common.echo_stands(ends.dst.ip(), &mut flow.basis).is_ok() {
                 continue;
             }
             ended += 1;
             for packet in flow.waiting.iter().flat_map(|waiting| &waiting.packets) {
                 common.unreachable(ends, Unreachable::Prohibited, packet, out);
             }
-            self.over(common, now, id, EndReason::ReachChanged);
+            self.over(common, now, id, why);
         }
         ended
     }

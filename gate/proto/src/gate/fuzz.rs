@@ -195,10 +195,13 @@ pub fn fuzz_tun(data: &[u8]) {
                 let reach = reach.and_then(|reach| reach.parse().ok());
                 gate.set_reach(now, reach.unwrap_or_default(), &mut out);
             }
-            _ => gate.set_addrs(NodeAddrs {
-                on_link: vec![(IpAddr::from([1, 1, *with, 0]), 24)],
-                ..NodeAddrs::default()
-            }),
+            _ => {
+                gate.set_addrs(NodeAddrs {
+                    on_link: vec![(IpAddr::from([1, 1, *with, 0]), 24)],
+                    ..NodeAddrs::default()
+                });
+                gate.judge_anew(now, &mut out);
+            }
         }
         settle(&mut gate, now, *with, &mut tickets, &mut out);
     }

@@ -1,6 +1,6 @@
-//! A running box's reach becomes another one.
+//! What a running box may dial becomes something else.
 
-use bailey_model::Reach;
+use bailey_model::{EndReason, Reach};
 
 use super::Gate;
 use crate::Now;
@@ -22,12 +22,20 @@ impl Gate {
         }
         common.policy.reach = reach;
         common.policy.generation += 1;
-        let flows = self.tcp.revoke(common, now, out)
-            + self.udp.revoke(common, now, out)
-            + self.echoes.revoke(common, now, out);
+        let flows = self.revoke(now, EndReason::ReachChanged, out);
+        let common = &mut self.common;
         self.door.dns().handle_reach(now, &common.policy);
         self.door.flush(common, now, out);
         u32::try_from(flows).unwrap_or(u32::MAX)
+    }
+
+    /// Ends for that reason every flow that the policy does not grant any more; how
+    /// many there were.
+    pub(super) fn revoke(&mut self, now: Now, why: EndReason, out: &mut dyn Outlet) -> usize {
+        let common = &mut self.common;
+        self.tcp.revoke(common, now, why, out)
+            + self.udp.revoke(common, now, why, out)
+            + self.echoes.revoke(common, now, why, out)
     }
 
     /// What would be decided for a dial, by the reach of now and by what the box

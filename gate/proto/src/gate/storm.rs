@@ -126,10 +126,13 @@ fn elsewhere(
             let reach = noise.pick(&reaches).unwrap_or("nothing");
             gate.set_reach(*now, reach.parse().unwrap_or_default(), out);
         }
-        _ => gate.set_addrs(NodeAddrs {
-            on_link: vec![(IpAddr::from([93, 184, 216, noise.octet() & 64]), 26)],
-            ..NodeAddrs::default()
-        }),
+        _ => {
+            gate.set_addrs(NodeAddrs {
+                on_link: vec![(IpAddr::from([93, 184, 216, noise.octet() & 64]), 26)],
+                ..NodeAddrs::default()
+            });
+            gate.judge_anew(*now, out);
+        }
     }
 }
 

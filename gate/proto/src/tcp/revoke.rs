@@ -1,4 +1,4 @@
-//! TCP flows that a changed reach no longer grants.
+//! TCP flows that a changed reach or network no longer grants.
 
 use bailey_model::{EndReason, FlowId, Proto, Transport};
 
@@ -9,16 +9,25 @@ use crate::flow_common::{Common, oldest_first};
 use crate::tcp_live::Out;
 
 impl Tcp {
-    /// Resets every flow on both sides that the policy does not grant any more,
-    /// at whatever stage it is; how many there were. One that came in was granted
-    /// by its published port, which is no part of a reach.
-    pub(crate) fn revoke(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) -> usize {
+    /// Resets every flow on both sides that the policy does not grant any more; how
+    /// many there were. At whatever stage it is where the reach changed: else what is
+    /// not established is refused, as its dial is ([`Self::judge_dials`]). One that
+    /// came in was granted by its published port, which is no part of a reach.
+    pub(crate) fn revoke(
+        &mut self,
+        common: &mut Common,
+        now: Now,
+        why: EndReason,
+        out: &mut dyn Outlet,
+    ) -> usize {
         let mut ended = 0;
         for id in oldest_first(&self.flows) {
             let Some(flow) = self.flows.get_mut(&id) else {
                 continue;
             };
+            let live = matches!(flow.stage, Stage::Live(_));
             let stands = flow.came.is_some()
+                || (!live && why != EndReason::ReachChanged)
                 || common
                     .stands(Transport::Tcp, flow.ends.dst, &mut flow.basis)
                     .is_ok();
@@ -32,9 +41,9 @@ impl Tcp {
                     scratch: &mut self.scratch,
                 };
                 live.reset(now, &mut wire);
-                self.over(common, now, id, EndReason::ReachChanged, true);
+                self.over(common, now, id, why, true);
             } else {
-                self.answer(common, now, id, EndReason::ReachChanged, None, out);
+                self.answer(common, now, id, why, None, out);
             }
         }
         ended

@@ -94,6 +94,71 @@ fn datagrams_stop_with_the_reach_and_their_program_is_told() {
 }
 
 #[test]
+fn what_is_established_ends_when_its_address_becomes_the_nodes_own_or_its_network_goes() {
+    let on_link = |net: &str| NodeAddrs {
+        on_link: vec![(net.parse().unwrap(), 24)],
+        ..NodeAddrs::default()
+    };
+    // What becomes one's own is no more of the internet, what was is no more local.
+    for (reach, before, after) in [
+        ("internet", "10.9.9.0", "93.184.216.0"),
+        ("local", "93.184.216.0", "10.9.9.0"),
+    ] {
+        let mut rig = Rig::new(reach);
+        rig.gate.set_addrs(on_link(before));
+        let mut far = Far::default();
+        let (flow, _) = rig.established(&mut far);
+        rig.tun(&datagram_of(own(9000), at("93.184.216.34:9000"), b"x"));
+        let (ticket, datagrams) = rig.opened();
+        rig.word(ticket, true);
+        let (port, _, _) = rig.sink.datagrams.pop_front().unwrap();
+        // The control: a change that is none to them.
+        rig.gate.set_addrs(NodeAddrs {
+            own: vec!["192.168.1.5".parse().unwrap()],
+            ..on_link(before)
+        });
+        rig.gate.judge_anew(rig.now, &mut rig.sink);
+        assert!(rig.events().is_empty() && rig.actions().is_empty());
+        rig.gate.set_addrs(on_link(after));
+        rig.gate.judge_anew(rig.now, &mut rig.sink);
+        let reset = read(&rig.sink.packets.pop_front().unwrap());
+        assert_eq!((reset.flags & RST, reset.src), (RST, at(SHOP)));
+        let told = read_icmp(&rig.sink.packets.pop_front().unwrap());
+        assert_eq!(told, ("93.184.216.34".parse().unwrap(), 3, 3));
+        let ends = [flow, datagrams.flow].map(|flow| (flow, EndReason::NetworkChanged));
+        assert_eq!(rig.ends(), ends);
+        let actions = rig.actions();
+        let closes = |action: &Action| {
+            *action == Action::Close { flow, reset: true } || *action == Action::CloseUdp(port)
+        };
+        assert_eq!(actions.iter().filter(|action| closes(action)).count(), 2);
+        assert_eq!(rig.gate.flows(), 0);
+    }
+}
+
+#[test]
+fn a_name_whose_time_ran_out_is_no_change_of_the_network() {
+    let mut rig = Rig::new("shop.example");
+    let shop = Host::new("shop.example").unwrap();
+    let ttl = Duration::from_secs(1);
+    let names = &mut rig.gate.common.names;
+    names.give(rig.now, at(SHOP).ip(), &shop, ttl);
+    let mut far = Far::default();
+    let (flow, _) = rig.established(&mut far);
+    rig.now += Duration::from_secs(3600);
+    rig.gate.set_addrs(NodeAddrs {
+        own: vec!["192.168.1.5".parse().unwrap()],
+        ..NodeAddrs::default()
+    });
+    rig.gate.judge_anew(rig.now, &mut rig.sink);
+    assert_eq!((rig.gate.flows(), rig.events().len()), (1, 0));
+    far.to_box.extend(b"still there");
+    rig.gate.handle_ready(flow, true, true);
+    rig.turns(&mut far);
+    assert_eq!(rig.seen().data, b"still there");
+}
+
+#[test]
 fn those_who_came_in_are_no_part_of_the_reach() {
     let mut rig = Rig::new("internet");
     let publish = Publish {
@@ -211,7 +276,7 @@ proptest::proptest! {
             // A second look finds nothing that the first left.
             rig.gate.common.policy.generation += 1;
             let common = &mut rig.gate.common;
-            proptest::prop_assert_eq!(rig.gate.tcp.revoke(common, rig.now, &mut rig.sink), 0);
+            proptest::prop_assert_eq!(rig.gate.tcp.revoke(common, rig.now, EndReason::ReachChanged, &mut rig.sink), 0);
         }
     }
 }

@@ -204,13 +204,13 @@ fn a_dial_under_way_is_refused_when_its_address_turns_out_to_be_local() {
     rig.word(ticket, true);
     assert_eq!(rig.actions().len(), 1);
     // The control: nothing has changed.
-    rig.gate.judge_dials(rig.now, &mut rig.sink);
+    rig.gate.judge_anew(rig.now, &mut rig.sink);
     assert!(rig.events().is_empty() && rig.gate.flows() == 1);
     rig.gate.set_addrs(NodeAddrs {
         on_link: vec![("93.184.216.0".parse().unwrap(), 24)],
         ..NodeAddrs::default()
     });
-    rig.gate.judge_dials(rig.now, &mut rig.sink);
+    rig.gate.judge_anew(rig.now, &mut rig.sink);
     assert_eq!(rig.seen().flags, RST | ACK);
     let closed =
         |action: &Action| matches!(action, Action::Close { flow, .. } if *flow == opened.flow);
