@@ -22,6 +22,7 @@ mod question;
 mod reach;
 mod reply;
 mod request;
+mod share;
 mod svcb;
 mod work;
 mod zones;
@@ -316,7 +317,7 @@ impl Dns {
                 continue;
             }
             if policy.name_reach(&question.target.grant, &self.facts.search) == NameReach::Inside {
-                self.try_resolver(now, number);
+                self.ask_or_share(now, number);
             } else {
                 let host = question.target.grant.clone();
                 self.refuse(now, Some(host), None, Refusal::NameOutsideReach);
@@ -383,7 +384,10 @@ impl Dns {
             }
             Parsed::Truncated(message) | Parsed::Answer(message) => {
                 let outcome = answer::read(*message, &question.target.name, question.request.qtype);
-                self.conclude(now, number, outcome, policy, names);
+                self.end_exchanges(number);
+                for number in self.part(number) {
+                    self.conclude(now, number, outcome.clone(), policy, names);
+                }
             }
         }
     }

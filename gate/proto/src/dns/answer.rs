@@ -70,6 +70,7 @@ pub(super) fn parse(bytes: &[u8], id: u16, name: &Name, qtype: RecordType) -> Pa
 }
 
 /// What an answer says.
+#[derive(Clone)]
 pub(super) enum Outcome {
     /// It ends in a CNAME whose target must be asked for.
     Follow { chain: Vec<Record>, target: Name },

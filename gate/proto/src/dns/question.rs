@@ -38,6 +38,8 @@ pub(super) enum Stage {
     Entry(AskId),
     /// With the resolvers.
     Resolvers,
+    /// Another question's answer is its answer too.
+    Shares(u64),
 }
 
 /// One message to one resolver.
@@ -64,6 +66,8 @@ pub(super) struct Question {
     pub(super) tries: usize,
     pub(super) attempts: Vec<Attempt>,
     pub(super) retry_at: Option<Now>,
+    /// Questions that have its answer too.
+    pub(super) sharers: Vec<u64>,
     pub(super) deadline: Now,
 }
 
@@ -85,6 +89,7 @@ impl Question {
             tries: 0,
             attempts: Vec::new(),
             retry_at: None,
+            sharers: Vec::new(),
             deadline,
         }
     }

@@ -125,7 +125,7 @@ impl Dns {
                         pending.waiting.push(number);
                     }
                 }
-                None => self.try_resolver(now, number),
+                None => self.ask_or_share(now, number),
             }
             return;
         }
@@ -176,7 +176,9 @@ impl Dns {
                 self.exchange(number, server, Transport::Udp);
             }
             None if question.attempts.is_empty() => {
-                self.finish(number, |_| Answer::servfail(22, "no resolver could answer"));
+                for number in self.part(number) {
+                    self.finish(number, |_| Answer::servfail(22, "no resolver could answer"));
+                }
             }
             None => question.retry_at = None,
         }
@@ -206,9 +208,13 @@ impl Dns {
                     bytes,
                 });
             }
-            None => self.finish(number, |_| {
-                Answer::servfail(0, "the question cannot be put")
-            }),
+            None => {
+                for number in self.part(number) {
+                    self.finish(number, |_| {
+                        Answer::servfail(0, "the question cannot be put")
+                    });
+                }
+            }
         }
     }
 
@@ -231,11 +237,6 @@ impl Dns {
         }
     }
 
-    pub(super) fn drop_question(&mut self, number: u64) -> Option<Question> {
-        self.end_exchanges(number);
-        self.questions.remove(&number)
-    }
-
     pub(super) fn finish(&mut self, number: u64, answer: impl FnOnce(&Request) -> Answer) {
         if let Some(question) = self.drop_question(number) {
             let answer = answer(&question.request);
@@ -252,7 +253,6 @@ impl Dns {
         policy: &Policy,
         names: &mut NameTable,
     ) {
-        self.end_exchanges(number);
         let Some(question) = self.questions.get_mut(&number) else {
             return;
         };

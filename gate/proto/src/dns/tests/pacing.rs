@@ -23,7 +23,10 @@ fn equal_questions_within_ten_seconds_are_one_entry_and_a_count() {
         .dns
         .handle_committed(bench.now, asks[0].0, &bench.policy);
     bench.drain();
-    assert_eq!(bench.exchanges().len(), 4);
+    let asked = bench.exchanges();
+    assert_eq!(asked.len(), 1, "one ask for all of them");
+    bench.answer(asked[0].0, asked[0].1, &with(&asked[0].3, &[]));
+    assert_eq!(bench.replies().len(), 4);
     // Entered already: at once.
     bench.query("shop.example", RecordType::A);
     assert!(bench.asks().is_empty());
@@ -40,6 +43,110 @@ fn equal_questions_within_ten_seconds_are_one_entry_and_a_count() {
     );
     bench.query("shop.example", RecordType::A);
     assert_eq!(bench.asks().len(), 1);
+}
+
+#[test]
+fn equal_questions_under_way_share_one_ask_and_each_has_its_own_answer() {
+    let mut bench = Bench::new("internet");
+    let first = bench.asked("shop.example", RecordType::A);
+    // Other ids, another spelling, another transport, without EDNS.
+    for (id, text, transport, edns) in [
+        (7, "Shop.Example", Transport::Udp, Some(4096)),
+        (8, "shop.example", Transport::Tcp, None),
+    ] {
+        bench.send(transport, &question(id, text, RecordType::A, edns));
+    }
+    // What is not equal, or has no entry yet, goes by itself or not at all.
+    bench.query("shop.example", RecordType::TXT);
+    assert!(bench.exchanges().is_empty());
+    bench.commit_all();
+    let other = bench.exchanges();
+    assert_eq!(other.len(), 1);
+    assert_eq!(other[0].3.queries[0].query_type(), RecordType::TXT);
+    let address = addr_record("shop.example", "93.184.216.34");
+    bench.answer(first.0, first.1, &with(&first.3, &[address]));
+    let replies = bench.replies();
+    let told: Vec<_> = replies
+        .iter()
+        .map(|reply| (reply.metadata.id, addrs(reply), reply.edns.is_some()))
+        .collect();
+    let address = vec!["93.184.216.34".to_owned()];
+    let expected = [
+        (101, address.clone(), true),
+        (7, address.clone(), true),
+        (8, address, false),
+    ];
+    assert_eq!(told, expected);
+    let spelt: Vec<_> = replies
+        .iter()
+        .map(|reply| reply.queries[0].name().to_ascii())
+        .collect();
+    assert_eq!(spelt, ["shop.example.", "Shop.Example.", "shop.example."]);
+    assert_eq!(bench.dns.questions(), 1, "the other type is under way");
+}
+
+#[test]
+fn whoever_shares_an_ask_keeps_it_when_the_one_that_began_it_is_given_up() {
+    let mut bench = Bench::new("internet");
+    let (id, server, _, asked) = bench.asked("shop.example", RecordType::A);
+    bench.wait(SECOND * 2);
+    let again = bench.exchanges();
+    for _ in 0..2 {
+        bench.query("shop.example", RecordType::A);
+    }
+    assert!(bench.exchanges().is_empty());
+    // The first one's time is over; the others' is not.
+    bench.wait(ANSWER_WITHIN - SECOND * 2);
+    assert_eq!(bench.reply().metadata.response_code, ResponseCode::ServFail);
+    assert!(!bench.cancels().contains(&id));
+    let address = addr_record("shop.example", "93.184.216.34");
+    bench.answer(id, server, &with(&asked, &[address]));
+    let replies = bench.replies();
+    assert_eq!(replies.len(), 2);
+    assert!(
+        replies
+            .iter()
+            .all(|reply| addrs(reply) == ["93.184.216.34"])
+    );
+    let mut ended = bench.cancels();
+    ended.sort_unstable();
+    assert!(ended.contains(&id) && again.iter().all(|of| ended.contains(&of.0)));
+    assert_eq!((bench.dns.questions(), bench.dns.exchanges.len()), (0, 0));
+}
+
+#[test]
+fn what_no_resolver_answers_fails_for_all_that_share_it() {
+    let mut bench = Bench::new("internet");
+    let first = bench.asked("shop.example", RecordType::A);
+    bench.query("shop.example", RecordType::A);
+    bench.dns.handle_unreachable(bench.now, first.0);
+    bench.drain();
+    while let [(id, ..), ..] = bench.exchanges()[..] {
+        bench.dns.handle_unreachable(bench.now, id);
+        bench.drain();
+    }
+    let replies = bench.replies();
+    assert_eq!(replies.len(), 2);
+    let failed = |reply: &Message| reply.metadata.response_code == ResponseCode::ServFail;
+    assert!(replies.iter().all(failed));
+    assert_eq!(bench.dns.questions(), 0);
+}
+
+#[test]
+fn many_equal_questions_are_one_ask_and_no_more_than_their_bound() {
+    let mut bench = Bench::new("internet");
+    let mut asks = 0;
+    for _ in 0..2 * MAX_QUESTIONS {
+        bench.query("shop.example", RecordType::A);
+        bench.commit_all();
+        asks += bench.exchanges().len();
+        bench.now += Duration::from_millis(10);
+    }
+    assert_eq!(asks, 1);
+    assert!(bench.dns.questions() <= MAX_QUESTIONS);
+    assert_eq!(bench.dns.exchanges.len(), 1);
+    bench.dns.close();
+    assert_eq!((bench.dns.questions(), bench.dns.exchanges.len()), (0, 0));
 }
 
 #[test]
