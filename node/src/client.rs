@@ -24,7 +24,7 @@ const GREET_LIMIT: Duration = Duration::from_secs(10);
 /// A larger log is put aside when the next node starts.
 const MAX_LOG: u64 = 1 << 20;
 /// What a node needs of its caller's environment.
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 9] = [
     "HOME",
     "PATH",
     "LANG",
@@ -32,6 +32,7 @@ const KEPT: [&str; 8] = [
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
     "XDG_CONFIG_HOME",
+    "DBUS_SESSION_BUS_ADDRESS",
     "RUST_BACKTRACE",
 ];
 /// Between two looks at the socket.

@@ -104,7 +104,7 @@ fn device(world: &TestWorld, node: &str, session: Option<&Session>) -> String {
     leave(world, node);
     let rows = output.json();
     let own = rows.iter().find(|row| row["this"] == true).unwrap();
-    own["device"].as_str().unwrap().to_owned()
+    own["id"].as_str().unwrap().to_owned()
 }
 
 fn configure(world: &TestWorld, node: &str, at_rest: &str) {
