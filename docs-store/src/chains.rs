@@ -56,6 +56,8 @@ impl Chain {
 /// A stored envelope's columns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stored<'a> {
+    /// Whether it stays when a box's entries go.
+    pub(crate) lasts: bool,
     pub(crate) seq: u64,
     pub(crate) segment: u32,
     pub(crate) hash: Hash,
@@ -190,23 +192,34 @@ pub(crate) fn put_at(
     Ok(())
 }
 
+/// The first row of an envelope that lasts.
+const LASTING: i64 = 1 << 48;
+
 /// Stores an envelope's very bytes.
 pub(crate) fn put_envelope(
     db: &Connection,
     row: Option<i64>,
     stored: &Stored<'_>,
 ) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "INSERT INTO envelopes(chain, seq, segment, hash, received, bytes) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-    )?
-    .execute(params![
+    // What stays for long does not share its pages with what soon goes, else each
+    // of it would keep a page.
+    let sql = if stored.lasts {
+        "INSERT INTO envelopes(rowid, chain, seq, segment, hash, received, bytes) VALUES \
+         (coalesce((SELECT max(rowid) + 1 FROM envelopes WHERE rowid >= ?7), ?7), \
+         ?1, ?2, ?3, ?4, ?5, ?6)"
+    } else {
+        "INSERT INTO envelopes(rowid, chain, seq, segment, hash, received, bytes) VALUES \
+         (coalesce((SELECT max(rowid) + 1 FROM envelopes WHERE rowid < ?7), 1), \
+         ?1, ?2, ?3, ?4, ?5, ?6)"
+    };
+    db.prepare_cached(sql)?.execute(params![
         row,
         int(stored.seq),
         stored.segment,
         stored.hash.0,
         int(stored.received.0),
         stored.bytes,
+        LASTING,
     ])?;
     Ok(())
 }

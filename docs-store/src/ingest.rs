@@ -405,6 +405,7 @@ impl Store {
         let tx = self.db.savepoint()?;
         let chain = chains::put(&tx, &fields.chain, &chain)?;
         let stored = Stored {
+            lasts: !matches!(fields.chain.doc, DocId::Box(_)),
             seq: fields.seq,
             segment: fields.segment,
             hash: verified.hash,

@@ -573,6 +573,7 @@ fn write_built(
     }
     let chain = chains::put(db, id, &chain)?;
     let stored = Stored {
+        lasts: !matches!(built.doc, DocId::Box(_)),
         seq: built.seq,
         segment: built.segment,
         hash: built.hash,

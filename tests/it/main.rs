@@ -36,6 +36,7 @@ mod resolvers;
 mod scale;
 mod stun;
 mod sync;
+mod thinned;
 mod tidy;
 mod told;
 mod upstream;

@@ -1,0 +1,143 @@
+//! What is past its window: gone by itself, and said so.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bailey_docs_store::{
+    DocId, Moment, OsEntropy, Store, Urgency, load_or_create_device_keys,
+};
+use bailey_model::{
+    AddrClass, BoxId, BoxStarted, Direction, EndReason, Event, FiveTuple, FlowEnded, FlowId,
+    FlowOpened, Granted, Host, HostFrom, Incarnation, Proto, Timestamp,
+};
+use bailey_tests::{TestWorld, wait_until};
+
+use crate::common::{LIMIT, daemon, flows};
+
+const DAY: u64 = 24 * 3_600_000;
+/// Days of entries that the store has when the node starts.
+const DAYS: u64 = 45;
+const YARD: BoxId = BoxId([9; 16]);
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_millis()).unwrap()
+}
+
+fn one_flow(flow: u64) -> [Event; 2] {
+    let flow = FlowId(flow);
+    let opened = Event::FlowOpened(FlowOpened {
+        flow,
+        direction: Direction::Out,
+        tuple: FiveTuple {
+            proto: Proto::Tcp,
+            src: ([192, 0, 0, 2], 4000).into(),
+            dst: ([93, 184, 216, 34], 443).into(),
+        },
+        host: Host::new("shop.example"),
+        host_from: HostFrom::Dns,
+        class: AddrClass::Internet,
+        granted: Granted("internet".to_owned()),
+    });
+    let ended = Event::FlowEnded(FlowEnded {
+        flow,
+        bytes_out: 100,
+        bytes_in: 900,
+        duration_us: 5,
+        end: EndReason::Closed,
+        outer_src: None,
+    });
+    [opened, ended]
+}
+
+/// A store as a node leaves it that ran for all these days, the last of them today.
+fn made(dir: &Path) -> PathBuf {
+    let dir = dir.join("made");
+    std::fs::create_dir(&dir).unwrap();
+    let begun = now() - (DAYS - 1) * DAY - 60_000;
+    let keys = load_or_create_device_keys(&dir.join("device.key"), &mut OsEntropy).unwrap();
+    let mut store = Store::open(&dir, keys, Timestamp(begun), Box::new(OsEntropy)).unwrap();
+    store.create_account("n1", Timestamp(begun)).unwrap();
+    let started = Event::BoxStarted(BoxStarted {
+        box_id: YARD,
+        name: "yard".to_owned(),
+        incarnation: Incarnation([7; 16]),
+        command: vec!["true".to_owned()],
+        reach: "internet".to_owned(),
+        image: "host".to_owned(),
+    });
+    for day in 0..DAYS {
+        let at = Timestamp(begun + day * DAY);
+        let moment = Moment {
+            wall: at,
+            boot: [1; 16],
+            up_ms: day * DAY,
+        };
+        store.look_at_clock(&moment).unwrap();
+        if day == 0 {
+            for doc in [DocId::Node, DocId::Box(YARD)] {
+                store.append(doc, started.clone(), at, Urgency::Normal).unwrap();
+            }
+        }
+        for event in one_flow(day + 1) {
+            store.append(DocId::Box(YARD), event, at, Urgency::Normal).unwrap();
+        }
+        store.commit(true).unwrap();
+        store.seal_all(at).unwrap();
+    }
+    drop(store);
+    // The node's user takes a copy.
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let mode = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(entry.unwrap().path(), mode).unwrap();
+    }
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+#[test]
+fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
+    let world = TestWorld::new(1);
+    let from = made(world.dir());
+    let state = world.node("n1").unwrap().dir().join("state/bailey");
+    let script = format!(
+        "mkdir -p -m 700 {to} && cp {from}/store.db* {from}/device.key {to}/ && \
+         chmod 600 {to}/store.db* {to}/device.key",
+        to = state.display(),
+        from = from.display(),
+    );
+    let _copied = world.sh("n1", &script).ok();
+    let _daemon = daemon(&world, "n1");
+    let thinned = || flows(&world, "n1", "yard").first().cloned();
+    let said = wait_until(LIMIT, || {
+        // Entries of the first 15 days: one that it started, and two a flow.
+        thinned().is_some_and(|row| {
+            let reason = row["reason"].as_str().unwrap_or_default();
+            row["kind"] == "note" && reason.contains("thinned, 31 entries")
+        })
+    });
+    assert!(said, "{:?}", thinned());
+    let rows = flows(&world, "n1", "yard");
+    let kept = rows.iter().filter(|row| row["kind"] == "flow").count();
+    assert_eq!(kept, 30);
+    // A question that does not reach so far hears nothing of it.
+    let young = world.run("n1", &["flows", "yard", "--since", "5d", "--json"]);
+    assert!(young.ok().json().iter().all(|row| row["kind"] != "note"));
+    let export = ["export", "yard", "--format", "ndjson"];
+    let export = world.run("n1", &export).ok();
+    assert!(export.stdout.lines().next().unwrap().contains("thinned"));
+    // What is left of each day, beside the days that are whole.
+    let days = world.run("n1", &["summary", "yard", "--days", "--json"]).ok();
+    let days = days.json();
+    assert_eq!(days.len(), 45, "{days:#?}");
+    let all_alike = days.iter().all(|row| {
+        (row["host"] == "shop.example" && row["flows"] == 1)
+            && (row["bytes_in"] == 900 && row["class"] == "internet")
+    });
+    assert!(all_alike, "{days:#?}");
+    let shown = world.run("n1", &["summary", "yard", "--since", "60d"]).ok();
+    assert!(shown.stdout.contains("45 flows"), "{shown}");
+    let check = world.run("n1", &["store", "check"]).ok();
+    assert!(check.stdout.contains(", 31 thinned: all of it holds"), "{check}");
+}
