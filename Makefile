@@ -14,6 +14,9 @@ ARGS ?=
 # Cases of each property under `make fuzz`, and seconds of each fuzz target.
 CASES ?= 20000
 SECONDS ?= 30
+# Runs of the store's model under `make fuzz`, and children of it that are killed.
+STORES ?= 2000
+KILLS ?= 5000
 # Storms of `make fuzz`, each a thousand packets of a box to its gate.
 STORMS ?= 10000
 
@@ -26,7 +29,8 @@ help:
 	make bench   figures, each beside its peer in the same run
 	make escapes every attack on each tier, and on each peer that is installed: one table
 	make fuzz    property tests, CASES=$(CASES) each; random bytes, SECONDS=$(SECONDS) a target;
-	             STORMS=$(STORMS) storms of a thousand packets to a gate
+	             STORMS=$(STORMS) storms of a thousand packets to a gate; STORES=$(STORES) runs of
+	             the store's model on a failing disk, KILLS=$(KILLS) kills of its process
 
 	Each names the Debian packages it needs, and asks before it
 	installs what is missing. YES=1 installs without asking, YES=0 never does.
@@ -79,6 +83,8 @@ fuzz:
 	@.ci/packages build
 	PROPTEST_CASES=$(CASES) cargo test --profile ci --lib \
 	  -p bailey-docs-store -p bailey-envelope -p bailey-gate-proto -p bailey-node
+	PROPTEST_CASES=$(STORES) BAILEY_KILLS=$(KILLS) cargo test --profile ci \
+	  -p bailey-docs-store --test store -- model:: kill_9
 	cargo build --profile ci -p bailey-tests --bin bailey-fuzz
 	"$(TARGET)/ci/bailey-fuzz" --seconds $(SECONDS) $(ARGS)
 	"$(TARGET)/ci/bailey-fuzz" --target gate_packets --runs $(STORMS)

@@ -79,7 +79,17 @@ impl Reader {
         };
         let known = chains::load_of(&tx, id.doc)?;
         let chain = known.into_iter().find(|(known, _)| known == id);
-        let (Some((_, chain)), Some(account)) = (chain, stored_account(&tx)?) else {
+        let Some((_, chain)) = chain else {
+            checked.faulty = 1;
+            let what = "what is noted of it is not found by its name".to_owned();
+            checked.faults.push((0, what));
+            return Ok(checked);
+        };
+        let Some(account) = stored_account(&tx)? else {
+            checked.faulty = 1;
+            checked
+                .faults
+                .push((0, "of which account it is, is not noted".to_owned()));
             return Ok(checked);
         };
         let mut looker = Looker {

@@ -104,6 +104,13 @@ pub enum OpenDbError {
     /// There is no store.
     #[error("{0}: there is no store here")]
     Missing(PathBuf),
+    /// There was a store and its database is gone: an empty one in its place would
+    /// hide the loss.
+    #[error(
+        "{0}: the database of this store is gone; put it back, or remove store.lock beside it \
+         to begin an empty one"
+    )]
+    Gone(PathBuf),
     /// Not a store, or damaged. It is left as it is: an empty one in its place
     /// would hide the loss.
     #[error("{path}: not a bailey store, or damaged: {why}")]
@@ -135,11 +142,12 @@ pub(crate) fn create_folder(dir: &Path) -> Result<(), OpenDbError> {
         })
 }
 
-/// Makes an empty database, unless there is one. The lock is held.
+/// Makes an empty database, unless there is one, or there was one before. The lock
+/// is held.
 ///
 /// The tables are made under another name and the file is then moved into
 /// place, so a database that is there is always whole.
-pub(crate) fn create(dir: &Path) -> Result<(), OpenDbError> {
+pub(crate) fn create(dir: &Path, had_one: bool) -> Result<(), OpenDbError> {
     let at = |path: &Path| {
         let path = path.to_owned();
         move |source| OpenDbError::Io { path, source }
@@ -149,6 +157,10 @@ pub(crate) fn create(dir: &Path) -> Result<(), OpenDbError> {
         return Ok(());
     }
     let fresh = dir.join("store.db.new");
+    // A start that ended before its database was in place left this.
+    if had_one && !fresh.try_exists().map_err(at(&fresh))? {
+        return Err(OpenDbError::Gone(path));
+    }
     match std::fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&fresh)(error)),
         _ => {}

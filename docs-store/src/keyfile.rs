@@ -83,6 +83,17 @@ pub fn device_keys_kept(path: &Path) -> Result<Option<Kept>, KeyFileError> {
     Ok(read(path)?.map(|content| content.kept))
 }
 
+/// Reads a device's keys; `None` where there are none.
+///
+/// # Errors
+/// [`KeyFileError`].
+pub fn load_device_keys(
+    path: &Path,
+    guard: Option<&Guard>,
+) -> Result<Option<DeviceKeys>, KeyFileError> {
+    Ok(load::<64>(path, guard)?.map(|secret| DeviceKeys::generate(*secret)))
+}
+
 /// Reads a device's keys, or makes them where there are none, sealed by a guard
 /// where there is one.
 ///

@@ -44,7 +44,7 @@ pub use error::{
 pub use guard::{Guard, GuardId};
 pub use ingest::{Ingested, Opened, Outcome};
 pub use keyfile::{
-    Kept, KeyFileError, device_keys_kept, keep_device_keys, keep_recovery_seed,
+    Kept, KeyFileError, device_keys_kept, keep_device_keys, keep_recovery_seed, load_device_keys,
     load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};

@@ -12,6 +12,8 @@ use nix::fcntl::{Flock, FlockArg};
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: Flock<File>,
+    /// Whether somebody had held it before.
+    pub(crate) used: bool,
 }
 
 /// The lock was not got.
@@ -35,10 +37,11 @@ impl Lock {
             .map_err(LockError::Io)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut file) => {
+                let used = file.metadata().map_err(LockError::Io)?.len() > 0;
                 file.set_len(0).map_err(LockError::Io)?;
                 file.rewind().map_err(LockError::Io)?;
                 writeln!(file, "{}", std::process::id()).map_err(LockError::Io)?;
-                Ok(Self { _file: file })
+                Ok(Self { _file: file, used })
             }
             Err((mut file, Errno::EWOULDBLOCK)) => {
                 let mut text = String::new();

@@ -126,7 +126,7 @@ pub fn repair(
         copy(&dir.join(file), &kept.join(file))?;
     }
     let old = open_old(&kept)?;
-    db::create(&fresh)?;
+    db::create(&fresh, false)?;
     let new = db::open_writer(&fresh)?;
     let mut repaired = Rebuild::new(&old, &new, keys, now, entropy).run()?;
     new.close().map_err(|(_, error)| error)?;

@@ -137,7 +137,7 @@ impl Store {
                 source,
             },
         })?;
-        db::create(dir)?;
+        db::create(dir, lock.used)?;
         let db = db::open_writer(dir)?;
         let chains = chains::load(&db)?;
         let account = load_account(&db, &chains)?;

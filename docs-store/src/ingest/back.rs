@@ -15,8 +15,11 @@ use crate::store::Store;
 /// chains.
 #[derive(Debug, Default)]
 pub(crate) struct Successors {
-    known: HashMap<(DocId, DeviceId), HashMap<Incarnation, Vec<(Incarnation, Hash)>>>,
+    known: HashMap<(DocId, DeviceId), After>,
 }
+
+/// By a start: those that went on from it, and the hash that they went on from.
+type After = HashMap<Incarnation, Vec<(Incarnation, Hash)>>;
 
 impl Store {
     /// Whether an envelope that is next in its chain shows it. Chains come in any
@@ -66,16 +69,13 @@ impl Store {
     }
 
     /// By the first envelopes of the chains of a document and writer.
-    fn read_successors(
-        &self,
-        id: &ChainId,
-    ) -> Result<HashMap<Incarnation, Vec<(Incarnation, Hash)>>, DbError> {
+    fn read_successors(&self, id: &ChainId) -> Result<After, DbError> {
         let from = ChainId {
             incarnation: Incarnation([0; 16]),
             ..*id
         };
         let same = |other: &ChainId| (other.doc, other.writer) == (id.doc, id.writer);
-        let mut known: HashMap<_, Vec<_>> = HashMap::new();
+        let mut known = After::new();
         for (other, chain) in self.chains.range(from..).take_while(|(id, _)| same(id)) {
             let Some(row) = chain.row else { continue };
             let first = chains::envelope(&self.db, row, 1)?;

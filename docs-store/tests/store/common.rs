@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bailey_docs_store::{
-    DeviceKeys, DocId, IngestError, Ingested, OsEntropy, Reader, Role, Store, Urgency,
+    DeviceKeys, DocId, Entropy, IngestError, Ingested, NoEntropy, OsEntropy, Reader, Role, Store,
+    Urgency,
 };
 use bailey_model::{BoxId, DeviceId, Entry, Event, Gap, Timestamp};
 
@@ -43,6 +44,37 @@ pub(crate) fn keys(no: u8) -> DeviceKeys {
 
 pub(crate) fn open(dir: &TempDir, no: u8, now: Timestamp) -> Store {
     Store::open(dir.path(), keys(no), now, Box::new(OsEntropy)).unwrap()
+}
+
+/// xorshift64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap() % bound.max(1)
+    }
+}
+
+/// Entropy that is the same in each run, so that a failure can be made smaller.
+struct Seeded(Random);
+
+impl Entropy for Seeded {
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), NoEntropy> {
+        for byte in out {
+            *byte = u8::try_from(self.0.below(256)).unwrap();
+        }
+        Ok(())
+    }
+}
+
+/// A store that is the same in each run; `start` is its own for each start of it.
+pub(crate) fn open_seeded(dir: &TempDir, no: u8, now: Timestamp, start: u64) -> Store {
+    let seed = (u64::from(no) << 32 | start).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let entropy = Box::new(Seeded(Random(seed | 1)));
+    Store::open(dir.path(), keys(no), now, entropy).unwrap()
 }
 
 /// The first device of an account.

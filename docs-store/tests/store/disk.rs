@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::common::Random;
+
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
@@ -287,18 +289,6 @@ impl Content {
             }
         }
         Some(image)
-    }
-}
-
-/// xorshift64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 16).unwrap() % bound.max(1)
     }
 }
 

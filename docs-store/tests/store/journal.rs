@@ -335,6 +335,9 @@ fn only_sealed_or_signed_bytes_are_at_rest() {
     }
 }
 
+/// Children that are killed in an ordinary run; `BAILEY_KILLS` takes its place.
+const KILLS: u64 = 200;
+
 /// The child of the test below: appends for ever, and prints each number that
 /// was committed.
 fn append_for_ever(dir: &str) {
@@ -378,9 +381,11 @@ fn acknowledged_entries_outlive_kill_9() {
     if let Ok(dir) = std::env::var("BAILEY_TEST_DIR") {
         return append_for_ever(&dir);
     }
+    let rounds = std::env::var("BAILEY_KILLS").ok();
+    let rounds = rounds.and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let dir = TempDir::new();
     let mut acknowledged = [0_u64; 3];
-    for round in 0..100_u64 {
+    for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
@@ -406,10 +411,11 @@ fn acknowledged_entries_outlive_kill_9() {
         for (known, new) in acknowledged.iter_mut().zip(reader.join().unwrap()) {
             *known = (*known).max(new);
         }
-        if round % 25 == 24 {
+        if round % 50 == 49 {
             check_acknowledged(&dir, &acknowledged);
         }
     }
+    check_acknowledged(&dir, &acknowledged);
     assert!(acknowledged.iter().all(|no| *no > 100), "{acknowledged:?}");
 }
 

@@ -4,6 +4,7 @@
 mod check;
 mod common;
 mod crash;
+mod damage;
 mod devices;
 mod disk;
 mod joining;

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::common::*;
-use crate::disk::{Disk, Fault, Left, Random};
+use crate::disk::{Disk, Fault, Left};
 use crate::ledger::{Ledger, copy, sound};
-use bailey_docs_store::{DocId, Entropy, IngestError, NoEntropy, Role, Store, Urgency};
+use bailey_docs_store::{DocId, IngestError, Role, Store, Urgency};
 use bailey_model::{BoxEnd, BoxEnded, BoxId, Event, Incarnation};
 
 /// Runs of the model in an ordinary run; `PROPTEST_CASES` takes its place.
@@ -90,24 +90,6 @@ fn begun() -> &'static (TempDir, TempDir) {
     })
 }
 
-/// Entropy that is the same in each run, so that a failure can be made smaller.
-struct Seeded(Random);
-
-impl Entropy for Seeded {
-    fn fill(&mut self, out: &mut [u8]) -> Result<(), NoEntropy> {
-        for byte in out {
-            *byte = u8::try_from(self.0.below(256)).unwrap();
-        }
-        Ok(())
-    }
-}
-
-fn start(dir: &TempDir, no: u8, now: u64, start: u64) -> Store {
-    let seed = (u64::from(no) << 32 | start).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let entropy = Box::new(Seeded(Random(seed | 1)));
-    Store::open(dir.path(), keys(no), at(now), entropy).unwrap()
-}
-
 /// One run.
 struct World {
     dir: TempDir,
@@ -133,14 +115,14 @@ impl World {
         let written = ledger.docs.entry(DocId::Node).or_default();
         written.texts = first.into_iter().map(|(_, text)| text).collect();
         let now = 10_000;
-        let store = start(&dir, 1, now, 0);
+        let store = open_seeded(&dir, 1, at(now), 0);
         ledger.look(&store);
         Self {
             dir,
             disk,
             store: Some(store),
             ledger,
-            other: start(&other_dir, 2, now, 0),
+            other: open_seeded(&other_dir, 2, at(now), 0),
             _other_dir: other_dir,
             others: Vec::new(),
             now,
@@ -202,25 +184,8 @@ impl World {
             Step::Heal => {
                 self.disk.heal();
             }
-            Step::FromOther(count) => {
-                for no in 0..*count {
-                    let text = format!("other {no} at {}", self.now);
-                    self.other
-                        .append(BOX, gap(&text), now, Urgency::Normal)
-                        .unwrap();
-                    self.others.push(text);
-                }
-                self.other.commit(true).unwrap();
-                self.other.seal_all(now).unwrap();
-                let (_, refused) = sync(&self.other, store, now);
-                let by_disk = |error: &IngestError| {
-                    // What follows one that the disk refused has a gap before it.
-                    matches!(error, IngestError::Db(_) | IngestError::Gap { .. })
-                };
-                assert!(refused.iter().all(by_disk), "{refused:?}");
-                self.ledger.look(store);
-            }
-            Step::ToOther => self.to_other(),
+            Step::FromOther(count) => self.take_other(*count),
+            Step::ToOther => self.show_other(),
         }
     }
 
@@ -232,13 +197,35 @@ impl World {
             None => self.disk.process_ended(),
         }
         self.starts += 1;
-        let store = start(&self.dir, 1, self.now, self.starts);
+        let store = open_seeded(&self.dir, 1, at(self.now), self.starts);
         self.ledger.holds(&self.dir, &store, left.is_some());
         self.store = Some(store);
     }
 
+    /// The other device writes, and this one takes what its disk lets it.
+    fn take_other(&mut self, count: u8) {
+        let (now, Some(store)) = (at(self.now), &mut self.store) else {
+            return;
+        };
+        for no in 0..count {
+            let text = format!("other {no} at {}", self.now);
+            self.other
+                .append(BOX, gap(&text), now, Urgency::Normal)
+                .unwrap();
+            self.others.push(text);
+        }
+        self.other.commit(true).unwrap();
+        self.other.seal_all(now).unwrap();
+        let (_, refused) = sync(&self.other, store, now);
+        // What follows one that the disk refused has a gap before it.
+        let by_disk =
+            |error: &IngestError| matches!(error, IngestError::Db(_) | IngestError::Gap { .. });
+        assert!(refused.iter().all(by_disk), "{refused:?}");
+        self.ledger.look(store);
+    }
+
     /// The other device takes what it may see.
-    fn to_other(&mut self) {
+    fn show_other(&mut self) {
         let Some(store) = &self.store else { return };
         for head in &self.ledger.told {
             let have = self.other.heads().into_iter();
@@ -268,7 +255,7 @@ impl World {
             let (_, refused) = sync(&self.other, store, at(self.now));
             assert!(refused.is_empty(), "{refused:?}");
         }
-        self.to_other();
+        self.show_other();
         for (doc, written) in &self.ledger.docs {
             let mut seen = read(&self._other_dir, 2, *doc);
             seen.retain(|(device, _)| *device == keys(1).id());

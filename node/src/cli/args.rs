@@ -297,6 +297,8 @@ pub(crate) struct NoticesArgs {
 pub(crate) enum StoreVerb {
     /// Look at every signature, seal and number, and change nothing.
     Check(JsonArgs),
+    /// Put a damaged store in order while no node runs. Nothing is deleted.
+    Repair(JsonArgs),
 }
 
 #[derive(Debug, Subcommand)]

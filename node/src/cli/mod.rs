@@ -67,6 +67,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Why(args) => why::why(&args),
         Verb::Stop(args) => stop::stop(&args),
         Verb::Store(StoreVerb::Check(args)) => store::check(&args),
+        Verb::Store(StoreVerb::Repair(args)) => store::repair(&args),
         Verb::Device(DeviceVerb::Add(args)) => device::add(&args),
         Verb::Device(DeviceVerb::Join(args)) => device::join(&args),
         Verb::Device(DeviceVerb::List(args)) => device::list(&args),

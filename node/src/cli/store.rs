@@ -1,9 +1,14 @@
 //! `bailey store`.
 
+use bailey_docs_store::{OsEntropy, Repaired, load_device_keys};
+use bailey_model::Timestamp;
+
 use super::args::JsonArgs;
 use super::{out, read};
 use crate::api::{Ask, Failure, Tell};
-use crate::rows::CheckRow;
+use crate::daemon::clock;
+use crate::paths::Paths;
+use crate::rows::{self, CheckRow, RepairRow};
 use crate::show;
 
 /// Exit code where something does not hold.
@@ -76,4 +81,59 @@ fn print(row: &CheckRow) -> Result<(), Failure> {
         out::line(&format!("    {}", show::sentence(fault)))?;
     }
     Ok(())
+}
+
+/// Puts a damaged store in order and says what it did. No node is asked, since none
+/// may run.
+pub(super) fn repair(args: &JsonArgs) -> Result<u8, Failure> {
+    let host = |error: &dyn std::fmt::Display| Failure::host(format!("store: {error}"));
+    let paths = Paths::from_env().map_err(|error| host(&error))?;
+    let key_file = paths.state.join("device.key");
+    let keys = load_device_keys(&key_file).map_err(|error| host(&error))?;
+    let keys = keys.ok_or_else(|| Failure::host(format!("{}: not there", key_file.display())))?;
+    let now: Timestamp = clock::now();
+    let repaired = bailey_docs_store::repair(&paths.state, &keys, now, &mut OsEntropy);
+    let row = row_of(repaired.map_err(|error| host(&error))?);
+    match args.json {
+        true => out::json(&row)?,
+        false => say(&row)?,
+    }
+    Ok(if row.losses == 0 { 0 } else { EXIT_FAULTY })
+}
+
+fn row_of(repaired: Repaired) -> RepairRow {
+    RepairRow {
+        v: rows::V,
+        kept: repaired.kept.map(|path| path.display().to_string()),
+        envelopes: repaired.envelopes,
+        entries: repaired.rows,
+        losses: repaired.losses,
+        lost: repaired.lost,
+        rebuilt: repaired.rebuilt,
+    }
+}
+
+fn say(row: &RepairRow) -> Result<(), Failure> {
+    let Some(kept) = &row.kept else {
+        return out::line("all of it holds: nothing was done");
+    };
+    out::line(&format!(
+        "as it was found: {}, and nothing of it is deleted",
+        show::sentence(kept)
+    ))?;
+    out::line(&format!(
+        "{} envelopes and {} entries of the journal are in the new database",
+        row.envelopes, row.entries
+    ))?;
+    for what in &row.rebuilt {
+        out::line(&format!("  made again: {}", show::sentence(what)))?;
+    }
+    for what in &row.lost {
+        out::line(&format!("✕ lost: {}", show::sentence(what)))?;
+    }
+    let told = row.lost.len() as u64;
+    if row.losses > told {
+        out::line(&format!("✕ and {} more", row.losses - told))?;
+    }
+    out::line("what other devices hold of it they bring again; `bailey store check` looks at all")
 }

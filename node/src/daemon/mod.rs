@@ -9,7 +9,7 @@ mod allow;
 mod bounds;
 mod check;
 mod child;
-mod clock;
+pub(crate) mod clock;
 mod control;
 mod devices;
 mod event;

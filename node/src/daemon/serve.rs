@@ -119,6 +119,7 @@ async fn serve(
         .map_err(|error| Failure::host(error.to_string()))?;
     let (events, mut incoming) = mpsc::channel(EVENTS);
     let key_file = paths.state.join("device.key");
+    store::not_without_its_key(&paths, &key_file)?;
     let keys = vault::device_keys(&key_file, config.keys.at_rest).await?;
     let opened = store::open(&paths, keys, config.audit.clone())?;
     let mut store_tells = opened.tells;

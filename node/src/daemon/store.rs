@@ -10,12 +10,13 @@ mod thread;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
 use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use bailey_docs_store::{
-    AddOffer, ChainId, Checkpointer, DeviceKeys, DevicePublic, DocId, Early, Head, OsEntropy,
-    Reader, Role, Store, Urgency,
+    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Head,
+    OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;
@@ -187,6 +188,16 @@ pub(crate) struct Opened {
     pub(crate) members: Vec<(DeviceId, DevicePublic, Role)>,
 }
 
+/// Refuses where there is a store and no key of it: keys made anew would be a
+/// stranger's to what it holds.
+pub(crate) fn not_without_its_key(paths: &Paths, key_file: &Path) -> Result<(), Failure> {
+    if paths.state.join("store.db").exists() && !key_file.exists() {
+        let text = format!("{}: the key of this store is gone", key_file.display());
+        return Err(Failure::host(text));
+    }
+    Ok(())
+}
+
 /// Opens the store and starts its thread.
 pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Opened, Failure> {
     let host = |error: &dyn std::fmt::Display| Failure::host(format!("store: {error}"));
@@ -196,7 +207,10 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
         clock::now(),
         Box::new(OsEntropy),
     )
-    .map_err(|error| host(&error))?;
+    .map_err(|error| Failure {
+        hint: hint(&error).map(str::to_owned),
+        ..host(&error)
+    })?;
     let keys = Arc::new(keys);
     let (account, incarnation) = (store.account(), store.incarnation());
     let (heads, members) = (synced_heads(&store), members(&store));
@@ -234,6 +248,20 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
         heads,
         members,
     })
+}
+
+/// What would help where a store does not open.
+fn hint(error: &OpenError) -> Option<&'static str> {
+    match error {
+        OpenError::InUse { .. }
+        | OpenError::Lock { .. }
+        | OpenError::Entropy(_)
+        | OpenError::Query(DbError::Full)
+        | OpenError::Db(
+            OpenDbError::Newer { .. } | OpenDbError::Gone(_) | OpenDbError::Io { .. },
+        ) => None,
+        _ => Some("bailey store repair puts it in order, and deletes nothing"),
+    }
 }
 
 /// Moves the write-ahead log into the database beside the writer, which then

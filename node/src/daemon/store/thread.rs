@@ -436,3 +436,6 @@ impl Thread {
         (!grown.is_empty()).then_some(StoreTell::Heads(grown))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+use std::path::PathBuf;
+
+use bailey_docs_store::{DeviceKeys, OsEntropy};
+use bailey_model::{BoxId, Gap};
+
+use super::*;
+
+const DOC: DocId = DocId::Box(BoxId([1; 16]));
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn thread(name: &str, durable: Durable) -> (Folder, Thread, mpsc::Receiver<StoreTell>) {
+    let dir = std::env::temp_dir().join(format!("bailey-{name}-{}", std::process::id()));
+    let folder = Folder(dir);
+    let keys = DeviceKeys::generate([1; 64]);
+    let entropy = Box::new(OsEntropy);
+    let mut store = Store::open(&folder.0, keys, clock::now(), entropy).unwrap();
+    store.create_account("test", clock::now()).unwrap();
+    let (tells, told) = mpsc::channel(1024);
+    (folder, Thread::new(store, tells, durable), told)
+}
+
+fn append(doc: DocId, urgency: Urgency) -> StoreAsk {
+    let reason = "x".to_owned();
+    StoreAsk::Append {
+        doc,
+        event: Event::Gap(Gap { reason }),
+        urgency,
+        tag: Tag::None,
+    }
+}
+
+#[test]
+fn each_commit_is_synced_where_it_is_asked_for_and_grants_always_are() {
+    let just_now = |thread: &mut Thread| thread.last_durable = Instant::now();
+    let (_folder, mut soon, _told) = thread("soon", Durable::Soon);
+    just_now(&mut soon);
+    assert!(soon.turn(vec![append(DOC, Urgency::Normal)]));
+    assert!(!soon.store.is_synced(), "it is in 250 ms");
+    assert!(soon.turn(vec![append(DOC, Urgency::Urgent)]));
+    assert!(soon.store.is_synced());
+    let (_folder, mut each, _told) = thread("each", Durable::Each);
+    just_now(&mut each);
+    assert!(each.turn(vec![append(DOC, Urgency::Normal)]));
+    assert!(each.store.is_synced());
+}
+
+#[test]
+fn what_is_not_synced_is_within_a_quarter_of_a_second() {
+    let (_folder, mut soon, _told) = thread("quarter", Durable::Soon);
+    soon.last_durable = Instant::now();
+    assert!(soon.turn(vec![append(DOC, Urgency::Normal)]));
+    assert!(soon.nap() <= DURABLE_EVERY);
+    soon.last_durable = Instant::now().checked_sub(DURABLE_EVERY).unwrap();
+    assert_eq!(soon.nap(), Duration::ZERO);
+    assert!(soon.turn(Vec::new()));
+    assert!(soon.store.is_synced());
+}
+
+#[test]
+fn others_hear_of_an_envelope_only_once_no_power_cut_takes_it() {
+    let (_folder, mut soon, mut told) = thread("heads", Durable::Soon);
+    assert!(soon.turn(Vec::new()));
+    let heads = |told: &mut mpsc::Receiver<StoreTell>| {
+        let mut docs = Vec::new();
+        while let Ok(tell) = told.try_recv() {
+            if let StoreTell::Heads(heads) = tell {
+                docs.extend(heads.into_iter().map(|head| head.chain.doc));
+            }
+        }
+        docs
+    };
+    let _begun = heads(&mut told);
+    soon.last_durable = Instant::now();
+    // Fifty are a batch: sealed at once.
+    let batch: Vec<StoreAsk> = (0..50).map(|_| append(DOC, Urgency::Normal)).collect();
+    assert!(soon.turn(batch));
+    assert!(!soon.store.is_synced());
+    assert!(!heads(&mut told).contains(&DOC));
+    soon.last_durable = Instant::now().checked_sub(DURABLE_EVERY).unwrap();
+    assert!(soon.turn(Vec::new()));
+    assert!(heads(&mut told).contains(&DOC));
+    // What a person waits for is synced with its sealing.
+    soon.last_durable = Instant::now();
+    assert!(soon.turn(vec![append(DocId::Notices, Urgency::Urgent)]));
+    assert!(heads(&mut told).contains(&DocId::Notices));
+}
