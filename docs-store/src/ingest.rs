@@ -102,6 +102,10 @@ impl Store {
         if header.fields.account != account {
             return Err(IngestError::OtherAccount);
         }
+        // What is kept on one device alone comes from no other.
+        if header.fields.chain.doc.is_here() {
+            return Err(IngestError::Malformed(DecodeError::Field("doc")));
+        }
         let writer = self.writer_of(&header, bytes)?;
         let verified = verify(bytes, &writer).map_err(IngestError::BadSignature)?;
         let Some(chain) = self.place(&verified, bytes, now)? else {
@@ -405,7 +409,7 @@ impl Store {
         let tx = self.db.savepoint()?;
         let chain = chains::put(&tx, &fields.chain, &chain)?;
         let stored = Stored {
-            lasts: !matches!(fields.chain.doc, DocId::Box(_)),
+            lasts: fields.chain.doc.box_id().is_none(),
             seq: fields.seq,
             segment: fields.segment,
             hash: verified.hash,

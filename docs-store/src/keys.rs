@@ -305,6 +305,11 @@ impl KeyRing {
         if let Some(key) = self.open.get(&key_id) {
             return Ok(Some(key.clone()));
         }
+        let here = self.keys.here_key();
+        if writer == self.device && here.id() == key_id {
+            self.insert(here.clone());
+            return Ok(Some(here));
+        }
         let mut statement = db.prepare_cached(
             "SELECT epoch, membership, enc, sealed FROM wraps WHERE key_id = ?1 AND writer = ?2 \
              ORDER BY signer = ?2 DESC LIMIT ?3",

@@ -220,7 +220,15 @@ impl Store {
             return Ok(key.clone());
         }
         let hours = self.thin.windows.hours_of(doc);
-        let epoch = self.epoch_of(hours, now)?;
+        let epoch = match doc.is_here() {
+            // What stays here is of no epoch: nobody is handed its key.
+            true => Current {
+                number: 0,
+                made: now,
+                key: self.keys.here_key(),
+            },
+            false => self.epoch_of(hours, now)?,
+        };
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
         let key = epoch.key.segment_key(doc, own.segment);
         own.key = Some(key.clone());

@@ -211,6 +211,7 @@ impl Store {
     pub fn heads(&self) -> Vec<Head> {
         self.chains
             .iter()
+            .filter(|(id, _)| !id.doc.is_here())
             .map(|(id, chain)| chain.head(*id))
             .collect()
     }
@@ -229,7 +230,8 @@ impl Store {
         max_count: usize,
         max_bytes: usize,
     ) -> Result<Vec<Vec<u8>>, ReadError> {
-        match self.chains.get(chain).and_then(|chain| chain.row) {
+        let known = self.chains.get(chain).filter(|_| !chain.doc.is_here());
+        match known.and_then(|chain| chain.row) {
             Some(row) => Ok(tombs::range(&self.db, row, from_seq, max_count, max_bytes)?),
             None => Ok(Vec::new()),
         }
@@ -277,7 +279,7 @@ impl Store {
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
         let no = own.next_no;
         // A box that is over: what its segment takes of memory is given back.
-        let rests = matches!((doc, &event), (DocId::Box(_), Event::BoxEnded(_)));
+        let rests = doc.box_id().is_some() && matches!(event, Event::BoxEnded(_));
         own.rests_after = rests.then_some(no);
         let packed = schema::pack(&Entry { no, ts: now, event })?;
         let nonce = random(self.entropy.as_mut()).map_err(BuildError::from)?;
@@ -573,7 +575,7 @@ fn write_built(
     }
     let chain = chains::put(db, id, &chain)?;
     let stored = Stored {
-        lasts: !matches!(built.doc, DocId::Box(_)),
+        lasts: built.doc.box_id().is_none(),
         seq: built.seq,
         segment: built.segment,
         hash: built.hash,

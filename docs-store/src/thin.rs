@@ -64,7 +64,7 @@ impl Windows {
     /// What is written now is kept for this long.
     pub(crate) fn hours_of(&self, doc: DocId) -> u32 {
         match doc {
-            DocId::Box(id) => self.boxes.get(&id).copied().unwrap_or(self.hours),
+            DocId::Box(id) | DocId::Here(id) => self.boxes.get(&id).copied().unwrap_or(self.hours),
             _ => self.long,
         }
     }
@@ -77,7 +77,7 @@ impl Windows {
     /// older version wrote.
     pub(crate) fn effective(&self, doc: DocId, said: u32) -> u32 {
         match (said, doc) {
-            (0, DocId::Box(_)) => self.hours,
+            (0, DocId::Box(_) | DocId::Here(_)) => self.hours,
             (0, _) => self.long,
             (said, _) => said,
         }
@@ -207,8 +207,10 @@ impl Store {
             boxes.pop_first();
         }
         boxes.insert(box_id, hours);
-        if let Some(own) = self.docs.get_mut(&doc) {
-            own.close_segment();
+        for doc in [doc, DocId::Here(box_id)] {
+            if let Some(own) = self.docs.get_mut(&doc) {
+                own.close_segment();
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+mod capture;
 mod confine;
 mod netlink;
 mod ping;

@@ -1,5 +1,7 @@
 //! The loop: one thread, one epoll set, the pure gate in the middle.
 
+mod captured;
+
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -267,6 +269,10 @@ impl Shell {
                     let explained = self.gate.explain(self.now, &question);
                     self.channel.queue(&FromGate::Explained(explained))?;
                 }
+                ToGate::Capture(true) => {
+                    self.wire.capture.get_or_insert_default();
+                }
+                ToGate::Capture(false) => self.end_capture()?,
                 ToGate::Finish => {
                     self.wire.published.close();
                     self.gate.finish();
@@ -303,6 +309,7 @@ impl Shell {
         while let Some((ticket, event)) = self.gate.poll_event() {
             self.channel.queue(&FromGate::Event { ticket, event })?;
         }
+        self.end_capture()?;
         self.channel.queue(&FromGate::Stopped { flows_reset })?;
         Ok(())
     }
@@ -313,7 +320,10 @@ impl Shell {
         }
         for _ in 0..TUN_BATCH {
             match self.wire.read_packet(&mut self.packet) {
-                Ok(Some(packet)) => self.gate.handle_tun(self.now, packet, &mut self.wire),
+                Ok(Some(packet)) => {
+                    self.wire.seen(packet, true);
+                    self.gate.handle_tun(self.now, packet, &mut self.wire);
+                }
                 Ok(None) => {
                     self.tun_ready = false;
                     break;
@@ -549,6 +559,7 @@ impl Shell {
             };
             self.channel.queue(&FromGate::Event { ticket, event })?;
         }
+        self.tell_captured()?;
         // What the node does not take now it takes when its end has room, which
         // is an event of its own.
         self.told_all = self.channel.flush()?;

@@ -13,6 +13,7 @@ use nix::sys::socket::{
     setsockopt, sockopt,
 };
 
+use crate::capture::Capture;
 use crate::ping::Pings;
 use crate::poll::{Poll, Token, Watch};
 use crate::publish::Published;
@@ -34,6 +35,8 @@ pub(crate) struct Wire {
     pub(crate) published: Published,
     /// Sockets made since they were last told.
     pub(crate) bound: Vec<(UdpPort, SocketAddr)>,
+    /// Where the headers of packets go, while somebody captures them.
+    pub(crate) capture: Option<Capture>,
 }
 
 /// What comes before a packet (linux/virtio_net.h, `virtio_net_hdr`): flags, how
@@ -68,6 +71,7 @@ impl Wire {
             ports: HashMap::new(),
             pings: Pings::default(),
             bound: Vec::new(),
+            capture: None,
         }
     }
 
@@ -80,6 +84,13 @@ impl Wire {
             // EBADFD: the box's network is gone, and its TUN with it.
             Err(Errno::EAGAIN | Errno::EINTR | Errno::EBADFD) => Ok(None),
             Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Notes the headers of a packet, while somebody captures them.
+    pub(crate) fn seen(&mut self, packet: &[u8], from_box: bool) {
+        if let Some(capture) = &mut self.capture {
+            capture.take(packet, from_box);
         }
     }
 
@@ -140,6 +151,7 @@ impl Wire {
 
 impl Outlet for Wire {
     fn packet(&mut self, packet: &[u8]) {
+        self.seen(packet, false);
         self.put([0; HEADER], packet);
     }
 
@@ -148,6 +160,7 @@ impl Outlet for Wire {
     }
 
     fn unfinished(&mut self, packet: &[u8], how: Unfinished) {
+        self.seen(packet, false);
         let number = |number: usize| u16::try_from(number).unwrap_or(0).to_ne_bytes();
         let mut header: Header = [0; HEADER];
         header[0] = NEEDS_SUM;

@@ -6,6 +6,7 @@
 //! command line says [`API`] as a frame of its own, then the question.
 
 use bailey_channel::ChannelError;
+use bailey_gate_proto::capture::Headers;
 use bailey_model::{
     AccountId, BoxClass, BoxEnd, BoxId, ChildExit, DeviceId, FlowRefused, Limits, Notice, Publish,
     RequestOutcome, Tier,
@@ -49,6 +50,15 @@ pub enum Ask {
     Signal(i32),
     /// The boxes of every device.
     Ps,
+    /// Figures of the node, in Prometheus' text format.
+    Metrics,
+    /// The headers of a box's packets.
+    Pcap {
+        /// Name or id of a box of this node.
+        target: String,
+        /// For how long at most.
+        seconds: u32,
+    },
     /// A box's flows.
     Flows {
         /// Name or id of the box, perhaps `@DEVICE`.
@@ -189,6 +199,8 @@ pub struct RunAsk {
     pub display: Option<(u16, u16)>,
     /// Whether it may use the graphics processor.
     pub gpu: bool,
+    /// Its audit is kept on this node alone.
+    pub audit_here: bool,
     /// It may start although it is weaker than `tier`.
     pub allow_weaker: bool,
 }
@@ -301,6 +313,29 @@ pub enum Tell {
         stream: u8,
         /// What it wrote.
         bytes: Vec<u8>,
+    },
+    /// The answer to [`Ask::Metrics`].
+    Metrics(String),
+    /// A capture begins; its entry stands.
+    Capturing {
+        /// Name of the box.
+        name: String,
+        /// For how long at most.
+        seconds: u32,
+    },
+    /// Headers of packets.
+    Captured {
+        /// In the order in which they passed.
+        packets: Vec<Headers>,
+        /// How many were dropped so far.
+        dropped: u64,
+    },
+    /// The capture is over.
+    CaptureEnded {
+        /// Why.
+        why: String,
+        /// How many were dropped in all.
+        dropped: u64,
     },
     /// A picture, as PNG, in parts.
     Picture(Vec<u8>),

@@ -2,17 +2,21 @@
 //!
 //! The field names are the product's own stable schema, version 1.
 
+mod end;
+mod qtype;
+
 use std::net::{IpAddr, SocketAddr};
 
 use bailey_model::{
-    AddrClass, AxisReport, BoundaryReport, BoxEnd, DeviceId, Direction, EndReason, Entry, Event,
-    Fact, FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Proto, Refusal, Sni,
-    Timestamp,
+    AddrClass, AxisReport, BoundaryReport, DeviceId, Direction, EndReason, Entry, Event, Fact,
+    FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host, HostFrom, Proto, Refusal, Sni, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::community::community_id;
 use crate::unseen;
+pub use end::end_text;
+use qtype::qtype_text;
 
 /// The type number of an entry that counts the names of a zone.
 const EVERY_TYPE: u16 = 255;
@@ -43,6 +47,8 @@ pub struct BoxRow {
     pub reach: String,
     /// Its command's words.
     pub command: Vec<String>,
+    /// `here` where its audit is kept on its device alone, else `synced`.
+    pub audit: String,
 }
 
 /// A flow, a refusal or a name, flat.
@@ -51,7 +57,7 @@ pub struct FlowRow {
     /// Schema version.
     pub v: u32,
     /// `flow`, `refused`, `name`, `sni`, `started`, `reach`, `end`, `ended`, `gap`,
-    /// `newer`, and `note` for what is no entry.
+    /// `capture`, `newer`, and `note` for what is no entry.
     pub kind: String,
     /// When, RFC 3339 UTC.
     pub ts: String,
@@ -574,6 +580,12 @@ impl FlowRow {
                 row.reason = Some(format!("{} → {}", changed.old, changed.new));
                 Some(row)
             }
+            Event::CaptureStarted(started) => {
+                let mut row = new("capture");
+                let seconds = started.seconds;
+                row.reason = Some(format!("headers of its packets, for {seconds} s at most"));
+                Some(row)
+            }
             Event::Gap(gap) => {
                 let mut row = new("gap");
                 row.reason = Some(gap.reason.clone());
@@ -585,57 +597,13 @@ impl FlowRow {
                 Some(row)
             }
             Event::DeviceNamed(_)
+            | Event::AuditHere(_)
             | Event::Report(_)
             | Event::Thinned(_)
             | Event::Notice(_)
             | Event::Request(_)
             | Event::Receipt(_) => None,
         }
-    }
-}
-
-/// The name of a record type (RFC 1035 and IANA's registry), else by its number
-/// (RFC 3597).
-fn qtype_text(qtype: u16) -> String {
-    let name = match qtype {
-        1 => "A",
-        2 => "NS",
-        5 => "CNAME",
-        6 => "SOA",
-        12 => "PTR",
-        13 => "HINFO",
-        15 => "MX",
-        16 => "TXT",
-        28 => "AAAA",
-        33 => "SRV",
-        35 => "NAPTR",
-        43 => "DS",
-        48 => "DNSKEY",
-        52 => "TLSA",
-        64 => "SVCB",
-        65 => "HTTPS",
-        257 => "CAA",
-        other => return format!("TYPE{other}"),
-    };
-    name.to_owned()
-}
-
-/// Why an incarnation is over, as one word group.
-#[must_use]
-pub fn end_text(end: &BoxEnd) -> String {
-    match end {
-        BoxEnd::Exited(exit) => format!("exited {}", exit.shell_code()),
-        BoxEnd::Stopped(bailey_model::StoppedBy::Here) => "stopped here".to_owned(),
-        BoxEnd::Stopped(bailey_model::StoppedBy::Device(device, _)) => {
-            format!("stopped by device {}", short(device))
-        }
-        BoxEnd::ClientGone => "client gone".to_owned(),
-        BoxEnd::FenceLost => "fence lost".to_owned(),
-        BoxEnd::NotStarted(what) => format!("not started: {what}"),
-        BoxEnd::NodeLost => "node lost".to_owned(),
-        BoxEnd::Weaker(which) => format!("weaker than asked: {which}"),
-        BoxEnd::TimeOut => "its time was up".to_owned(),
-        BoxEnd::CoverLost(which) => format!("cover lost: {which}"),
     }
 }
 

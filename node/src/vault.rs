@@ -18,7 +18,7 @@ use std::path::Path;
 
 use bailey_docs_store::{
     DeviceKeys, Guard, GuardId, Kept, OsEntropy, device_keys_kept, keep_device_keys,
-    load_or_create_device_keys,
+    load_device_keys, load_or_create_device_keys,
 };
 
 use self::secret_service::{Service, ServiceError};
@@ -85,6 +85,31 @@ pub(crate) async fn device_keys(path: &Path, asked: AtRest) -> Result<DeviceKeys
     }
 }
 
+/// The device's keys as they are, for a command line that works without a node;
+/// `None` where there are none.
+pub(crate) fn existing_keys(path: &Path) -> Result<Option<DeviceKeys>, Failure> {
+    let guard = match device_keys_kept(path).map_err(VaultError::from)? {
+        Some(Kept::Guarded(id)) => Some(alone(async {
+            Service::reach()
+                .await?
+                .find(id)
+                .await?
+                .ok_or(VaultError::Missing(id))
+        })??),
+        _ => None,
+    };
+    Ok(load_device_keys(path, guard.as_ref()).map_err(VaultError::from)?)
+}
+
+/// Waits where no runtime is.
+fn alone<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::host(format!("runtime: {error}")))?;
+    Ok(runtime.block_on(work))
+}
+
 /// Whether a device's keys are sealed; a file that nobody can use is not.
 pub(crate) fn is_sealed(path: &Path) -> bool {
     matches!(device_keys_kept(path), Ok(Some(Kept::Guarded(_))))
@@ -92,17 +117,13 @@ pub(crate) fn is_sealed(path: &Path) -> bool {
 
 /// Whether there is a service that would seal them now.
 pub(crate) fn is_offered() -> bool {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.is_ok_and(|runtime| {
-        runtime.block_on(async {
-            match Service::reach().await {
-                Ok(service) => service.keyring().await.is_ok(),
-                Err(_) => false,
-            }
-        })
-    })
+    let offered = alone(async {
+        match Service::reach().await {
+            Ok(service) => service.keyring().await.is_ok(),
+            Err(_) => false,
+        }
+    });
+    offered.unwrap_or_default()
 }
 
 /// Keys of a device that has none yet.

@@ -4,9 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bailey_docs_store::{
-    DocId, Moment, OsEntropy, Store, Urgency, load_or_create_device_keys,
-};
+use bailey_docs_store::{DocId, Moment, OsEntropy, Store, Urgency, load_or_create_device_keys};
 use bailey_model::{
     AddrClass, BoxId, BoxStarted, Direction, EndReason, Event, FiveTuple, FlowEnded, FlowId,
     FlowOpened, Granted, Host, HostFrom, Incarnation, Proto, Timestamp,
@@ -77,11 +75,15 @@ fn made(dir: &Path) -> PathBuf {
         store.look_at_clock(&moment).unwrap();
         if day == 0 {
             for doc in [DocId::Node, DocId::Box(YARD)] {
-                store.append(doc, started.clone(), at, Urgency::Normal).unwrap();
+                store
+                    .append(doc, started.clone(), at, Urgency::Normal)
+                    .unwrap();
             }
         }
         for event in one_flow(day + 1) {
-            store.append(DocId::Box(YARD), event, at, Urgency::Normal).unwrap();
+            store
+                .append(DocId::Box(YARD), event, at, Urgency::Normal)
+                .unwrap();
         }
         store.commit(true).unwrap();
         store.seal_all(at).unwrap();
@@ -128,7 +130,9 @@ fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
     let export = world.run("n1", &export).ok();
     assert!(export.stdout.lines().next().unwrap().contains("thinned"));
     // What is left of each day, beside the days that are whole.
-    let days = world.run("n1", &["summary", "yard", "--days", "--json"]).ok();
+    let days = world
+        .run("n1", &["summary", "yard", "--days", "--json"])
+        .ok();
     let days = days.json();
     assert_eq!(days.len(), 45, "{days:#?}");
     let all_alike = days.iter().all(|row| {
@@ -139,5 +143,8 @@ fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
     let shown = world.run("n1", &["summary", "yard", "--since", "60d"]).ok();
     assert!(shown.stdout.contains("45 flows"), "{shown}");
     let check = world.run("n1", &["store", "check"]).ok();
-    assert!(check.stdout.contains(", 31 thinned: all of it holds"), "{check}");
+    assert!(
+        check.stdout.contains(", 31 thinned: all of it holds"),
+        "{check}"
+    );
 }

@@ -25,13 +25,17 @@ pub enum DocId {
     Box(BoxId),
     /// What is left of what was thinned: a summary for each day and host.
     Days,
+    /// A box's audit that stays on the node that wrote it.
+    Here(BoxId),
+    /// Notices about boxes whose audit stays here.
+    HereNotices,
 }
 
 impl DocId {
     /// Length of the byte form: a kind byte and 16 bytes.
     pub const LEN: usize = 17;
 
-    /// The byte form. Only a box's document uses the 16 bytes.
+    /// The byte form. Only a box's documents use the 16 bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let (kind, id) = match self {
@@ -42,6 +46,8 @@ impl DocId {
             Self::Requests => (5, [0; 16]),
             Self::Box(id) => (6, id.0),
             Self::Days => (7, [0; 16]),
+            Self::Here(id) => (32, id.0),
+            Self::HereNotices => (33, [0; 16]),
         };
         let mut bytes = [0; Self::LEN];
         bytes[0] = kind;
@@ -63,6 +69,8 @@ impl DocId {
             5 => Self::Requests,
             6 => return Some(Self::Box(BoxId(id))),
             7 => Self::Days,
+            32 => return Some(Self::Here(BoxId(id))),
+            33 => Self::HereNotices,
             _ => return None,
         };
         (id == [0; 16]).then_some(doc)
@@ -75,6 +83,22 @@ impl DocId {
         match self {
             Self::Account | Self::Keys => true,
             Self::Node | Self::Notices | Self::Requests | Self::Box(_) | Self::Days => false,
+            Self::Here(_) | Self::HereNotices => false,
+        }
+    }
+
+    /// Whether it is for no other device: never sealed to one, and never sent.
+    #[must_use]
+    pub fn is_here(self) -> bool {
+        matches!(self, Self::Here(_) | Self::HereNotices)
+    }
+
+    /// The box whose audit it is.
+    #[must_use]
+    pub fn box_id(self) -> Option<BoxId> {
+        match self {
+            Self::Box(id) | Self::Here(id) => Some(id),
+            _ => None,
         }
     }
 }
@@ -89,6 +113,8 @@ impl fmt::Display for DocId {
             Self::Requests => f.write_str("requests"),
             Self::Box(id) => write!(f, "box {id}"),
             Self::Days => f.write_str("days"),
+            Self::Here(id) => write!(f, "box {id} (kept here)"),
+            Self::HereNotices => f.write_str("notices (kept here)"),
         }
     }
 }
@@ -153,6 +179,8 @@ mod tests {
             DocId::Box(BoxId([0; 16])),
             DocId::Box(BoxId([7; 16])),
             DocId::Days,
+            DocId::Here(BoxId([7; 16])),
+            DocId::HereNotices,
         ] {
             assert_eq!(DocId::from_bytes(&doc.to_bytes()), Some(doc));
         }

@@ -114,6 +114,15 @@ impl DeviceKeys {
         self.signing().sign(&message).to_bytes()
     }
 
+    /// The key of what is kept on this device alone: derived from its secret
+    /// (HKDF-SHA256, RFC 5869), so that it is wrapped to nobody and stored nowhere.
+    #[must_use]
+    pub fn here_key(&self) -> EpochKey {
+        let mut key = [0; 32];
+        expand(b"bailey/here/v1\0", &self.ed25519_secret(), &[], &mut key);
+        EpochKey(key)
+    }
+
     /// The Ed25519 half: 32 bytes from which a transport makes its identity.
     #[must_use]
     pub fn ed25519_secret(&self) -> Zeroizing<[u8; 32]> {

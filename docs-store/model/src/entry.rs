@@ -43,6 +43,10 @@ pub enum Event {
     BoxEnded(BoxEnded),
     /// A box's document: what it may dial is another from here on.
     ReachChanged(ReachChanged),
+    /// A box's document: somebody captures the headers of its packets.
+    CaptureStarted(CaptureStarted),
+    /// The node's document: the audit of this run is kept on its node alone.
+    AuditHere(AuditHere),
     /// Any document: what came before may be missing up to here.
     Gap(Gap),
     /// The node's document: what the writer calls itself.
@@ -144,6 +148,29 @@ pub enum ChangedBy {
     Here,
 }
 
+/// Headers of a box's packets, up to layer 4, go into a file from here on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureStarted {
+    /// The box.
+    pub box_id: BoxId,
+    /// The run of it.
+    pub incarnation: Incarnation,
+    /// For how many seconds at most.
+    pub seconds: u32,
+    /// Who captures them.
+    pub by: ChangedBy,
+}
+
+/// The box's own document of this run is in no other device's store: it is neither
+/// sealed to one nor sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditHere {
+    /// The box.
+    pub box_id: BoxId,
+    /// The run of it.
+    pub incarnation: Incarnation,
+}
+
 /// Why an incarnation of a box is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BoxEnd {
@@ -240,6 +267,8 @@ pub enum Rule {
     /// A device goes on from an older copy of its store, or runs twice. It is about
     /// no box: the notice's box is nil, without a name.
     StoreWentBack,
+    /// Somebody captures the headers of a box's packets.
+    CaptureStarted,
 }
 
 impl Rule {
@@ -250,6 +279,7 @@ impl Rule {
             Self::LocalFromInternetOnly => "local-from-internet-only",
             Self::ThinnedEarly => "thinned-early",
             Self::StoreWentBack => "store-went-back",
+            Self::CaptureStarted => "capture-started",
         }
     }
 }

@@ -15,9 +15,9 @@ mod report;
 mod thinned;
 
 pub use entry::{
-    BoxEnd, BoxEnded, BoxStarted, ChangedBy, ChildExit, DeviceNamed, Entry, Event, Gap, NameAsked,
-    Newer, Notice, ReachChanged, Receipt, Request, RequestKind, RequestOutcome, Rule, StoppedBy,
-    Timestamp,
+    AuditHere, BoxEnd, BoxEnded, BoxStarted, CaptureStarted, ChangedBy, ChildExit, DeviceNamed,
+    Entry, Event, Gap, NameAsked, Newer, NoTimestamp, Notice, ReachChanged, Receipt, Request,
+    RequestKind, RequestOutcome, Rule, StoppedBy, Timestamp,
 };
 pub use flow::{
     AddrClass, Direction, EndReason, FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened,

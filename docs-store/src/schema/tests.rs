@@ -450,6 +450,42 @@ fn a_flow_that_a_changed_network_ended_packs_to_its_frozen_bytes_and_back() {
     assert_eq!(unpack(&bytes), Ok(entry));
 }
 
+/// Kinds that have their frozen bytes here.
+fn kept_and_captured() -> [Event; 2] {
+    let (box_id, incarnation) = (BoxId([1; 16]), Incarnation([2; 16]));
+    [
+        Event::CaptureStarted(bailey_model::CaptureStarted {
+            box_id,
+            incarnation,
+            seconds: 600,
+            by: bailey_model::ChangedBy::Here,
+        }),
+        Event::AuditHere(bailey_model::AuditHere {
+            box_id,
+            incarnation,
+        }),
+    ]
+}
+
+#[test]
+fn captures_and_audits_kept_here_pack_to_their_frozen_bytes_and_back() {
+    let ids = format!("{}{}", "01".repeat(16), "02".repeat(16));
+    let frozen = [
+        format!("010780d0c4cfa23412{ids}d80400"),
+        format!("010780d0c4cfa23413{ids}"),
+    ];
+    for (event, frozen) in kept_and_captured().into_iter().zip(frozen) {
+        let entry = Entry {
+            no: 7,
+            ts: Timestamp(1_796_000_000_000),
+            event,
+        };
+        let bytes = pack(&entry).unwrap();
+        assert_eq!(hex(&bytes), frozen);
+        assert_eq!(unpack(&bytes), Ok(entry));
+    }
+}
+
 /// What is written about the format for whoever reads it without this code.
 const SPECIFICATION: &str = include_str!("../../../docs/entry.md");
 
@@ -492,6 +528,7 @@ fn the_specification_has_every_code_and_kind() {
     let kind_of = |event: &Event| wire::encode(event).unwrap().0;
     let mut packed: Vec<(u16, String)> = events()
         .iter()
+        .chain(&kept_and_captured())
         .filter(|event| !matches!(event, Event::Newer(_)))
         .map(|event| {
             let shown = format!("{event:?}");

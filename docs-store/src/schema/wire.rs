@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use bailey_model::{
     AddrClass, BoxEnd, BoxEnded, BoxId, BoxStarted, ChildExit, DeviceId, DeviceNamed, Direction,
-    EndReason, EntryRef, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Gap,
-    Granted, Host, HostFrom, Incarnation, NameAsked, Notice, NoticeId, Proto, Receipt, Refusal,
-    Request, RequestId, RequestKind, RequestOutcome, Rule, StoppedBy,
+    EndReason, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Gap, Granted, Host,
+    HostFrom, Incarnation, NameAsked, Proto, Receipt, Refusal, Request, RequestId, RequestKind,
+    RequestOutcome, Rule, StoppedBy,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,12 +32,16 @@ macro_rules! codes {
     };
 }
 
+mod kept;
 mod named;
+mod notice;
 mod reach;
 mod report;
 mod thinned;
 
+use kept::{WireAuditHere, WireCapture};
 use named::WireNamed;
+use notice::WireNotice;
 use reach::WireReachChanged;
 use report::WireReport;
 use thinned::WireThinned;
@@ -62,7 +66,9 @@ mod kind {
     pub(super) const INBOUND_REFUSED: u16 = 14;
     pub(super) const FLOW_NAMED: u16 = 15;
     pub(super) const REACH_CHANGED: u16 = 16;
-    pub(super) const THINNED: u16 = 32;
+    pub(super) const THINNED: u16 = 17;
+    pub(super) const CAPTURE_STARTED: u16 = 18;
+    pub(super) const AUDIT_HERE: u16 = 19;
 }
 
 /// The kind and body of an event.
@@ -91,6 +97,8 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
         ),
         Event::BoxEnded(it) => body(kind::BOX_ENDED, bytes(&WireBoxEnded::from(it))),
         Event::ReachChanged(it) => body(kind::REACH_CHANGED, bytes(&WireReachChanged::from(it))),
+        Event::CaptureStarted(it) => body(kind::CAPTURE_STARTED, bytes(&WireCapture::from(it))),
+        Event::AuditHere(it) => body(kind::AUDIT_HERE, bytes(&WireAuditHere::from(it))),
         Event::Gap(it) => body(kind::GAP, bytes(&it.reason)),
         Event::Notice(it) => body(kind::NOTICE, bytes(&WireNotice::from(it))),
         Event::Request(it) => body(kind::REQUEST, bytes(&WireRequest::from(it))),
@@ -130,6 +138,8 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
         }
         kind::BOX_ENDED => Event::BoxEnded(whole::<WireBoxEnded>(body)?.event()?),
         kind::REACH_CHANGED => Event::ReachChanged(whole::<WireReachChanged>(body)?.into()),
+        kind::CAPTURE_STARTED => Event::CaptureStarted(whole::<WireCapture>(body)?.into()),
+        kind::AUDIT_HERE => Event::AuditHere(whole::<WireAuditHere>(body)?.into()),
         kind::GAP => Event::Gap(Gap {
             reason: whole(body)?,
         }),
@@ -170,7 +180,9 @@ codes!(end_code, end_of, EndReason {
     DialTimeout = 6, Idle = 7, Evicted = 8, BoxStopped = 9, GateLost = 10, Refused = 11,
     ReachChanged = 12, NetworkChanged = 13,
 });
-codes!(rule_code, rule_of, Rule { LocalFromInternetOnly = 1, StoreWentBack = 2, ThinnedEarly = 32 });
+codes!(rule_code, rule_of, Rule {
+    LocalFromInternetOnly = 1, StoreWentBack = 2, ThinnedEarly = 3, CaptureStarted = 4,
+});
 codes!(request_code, request_of, RequestKind { Stop = 1 });
 
 /// IANA protocol numbers, except a DNS question, which is 256.
@@ -443,54 +455,6 @@ impl WireBoxEnded {
             processes_ended: self.processes_ended,
             processes_left: self.processes_left,
             flows_reset: self.flows_reset,
-        })
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct WireNotice {
-    id: [u8; 16],
-    rule: u8,
-    box_id: [u8; 16],
-    box_name: String,
-    incarnation: [u8; 16],
-    evidence: Vec<([u8; 32], [u8; 16], u64)>,
-    text: String,
-}
-
-impl From<&Notice> for WireNotice {
-    fn from(it: &Notice) -> Self {
-        Self {
-            id: it.id.0,
-            rule: rule_code(it.rule),
-            box_id: it.box_id.0,
-            box_name: it.box_name.clone(),
-            incarnation: it.incarnation.0,
-            evidence: it
-                .evidence
-                .iter()
-                .map(|at| (at.writer.0, at.box_id.0, at.no))
-                .collect(),
-            text: it.text.clone(),
-        }
-    }
-}
-
-impl WireNotice {
-    fn event(self) -> Option<Notice> {
-        let entry = |(writer, box_id, no)| EntryRef {
-            writer: DeviceId(writer),
-            box_id: BoxId(box_id),
-            no,
-        };
-        Some(Notice {
-            id: NoticeId(self.id),
-            rule: rule_of(self.rule)?,
-            box_id: BoxId(self.box_id),
-            box_name: self.box_name,
-            incarnation: Incarnation(self.incarnation),
-            evidence: self.evidence.into_iter().map(entry).collect(),
-            text: self.text,
         })
     }
 }

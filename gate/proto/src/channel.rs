@@ -11,6 +11,7 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::capture::Headers;
 use crate::explain::{Explain, Explained};
 
 /// From the node to the gate.
@@ -37,6 +38,9 @@ pub enum ToGate {
     Reach(Reach),
     /// What would be decided? Answered by [`FromGate::Explained`], in order.
     Explain(Explain),
+    /// Say the headers of every packet from here on ([`FromGate::Captured`]), or no
+    /// more: the last of them then say that they are.
+    Capture(bool),
     /// The box has ended by itself: what its programs had sent goes on for a while,
     /// nothing new does. Then as [`Self::Stop`].
     Finish,
@@ -135,6 +139,15 @@ pub enum FromGate {
     },
     /// The answer to [`ToGate::Explain`].
     Explained(Explained),
+    /// Headers of packets, while they are asked for ([`ToGate::Capture`]).
+    Captured {
+        /// In the order in which they passed.
+        packets: Vec<Headers>,
+        /// How many found no room on their way here since the last message.
+        dropped: u64,
+        /// Whether no more come.
+        last: bool,
+    },
     /// Every flow is reset.
     Stopped {
         /// How many there were, those being dialled included.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod addr;
+pub mod capture;
 pub mod channel;
 mod coalesce;
 mod dns;

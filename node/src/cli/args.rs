@@ -30,6 +30,10 @@ pub(crate) enum Verb {
     Summary(SummaryArgs),
     /// Write what a box dialled for other tools.
     Export(ExportArgs),
+    /// Write the headers of a box's packets to a file, up to layer 4 and no payload.
+    Pcap(PcapArgs),
+    /// Print figures of the node, in Prometheus' text format.
+    Metrics,
     /// Show what was measured inside a box before its command ran.
     Report(TargetArgs),
     /// Show what a detached box wrote.
@@ -95,6 +99,9 @@ pub(crate) struct RunArgs {
     /// What it may use up: mem=2G,cpus=2,pids=512,files=1024,time=1h.
     #[arg(long = "limit", value_name = "LIMITS")]
     pub(crate) limits: Option<String>,
+    /// Where its audit is kept: `here` keeps it on this device alone.
+    #[arg(long, value_name = "here", value_parser = ["here"])]
+    pub(crate) audit: Option<String>,
     /// Let a port of this machine's loopback lead to a port of the box.
     #[arg(long, value_name = "HOSTPORT:BOXPORT")]
     pub(crate) publish: Vec<String>,
@@ -227,6 +234,19 @@ pub(crate) struct ExportArgs {
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PcapArgs {
+    /// The box: NAME or its id.
+    #[arg(value_name = "BOX")]
+    pub(crate) target: String,
+    /// For how long at most: 30s, 10m, 2h, 1d.
+    #[arg(long = "for", value_name = "TIME", default_value = "10m")]
+    pub(crate) time: String,
+    /// The file to write (pcapng).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ mod exec;
 mod export;
 mod logs;
 mod out;
+mod pcap;
 mod read;
 mod relay;
 mod report;
@@ -61,6 +62,8 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Flows(args) => read::flows(&args),
         Verb::Summary(args) => summary::summary(&args),
         Verb::Export(args) => export::export(&args),
+        Verb::Pcap(args) => pcap::pcap(&args),
+        Verb::Metrics => read::metrics(),
         Verb::Notices(args) => read::notices(&args),
         Verb::Allow(args) => allow::change(&args, Way::Allow),
         Verb::Deny(args) => allow::change(&args, Way::Deny),

@@ -22,6 +22,14 @@ pub(super) fn ps(args: &JsonArgs) -> Result<u8, Failure> {
     })
 }
 
+/// Prints the node's figures.
+pub(super) fn metrics() -> Result<u8, Failure> {
+    each(&Ask::Metrics, |tell| match tell {
+        Tell::Metrics(text) => out::line(text.trim_end()),
+        _ => Ok(()),
+    })
+}
+
 /// Lists a box's flows.
 pub(super) fn flows(args: &FlowsArgs) -> Result<u8, Failure> {
     let ask = Ask::Flows {
@@ -99,6 +107,12 @@ pub(super) fn each_of(
 
 /// `30s`, `10m`, `2h`, `7d` before now, as milliseconds since 1970.
 pub(super) fn since(word: &str, age: &str) -> Result<u64, Failure> {
+    let ago = seconds(word, age)?.saturating_mul(1000);
+    Ok(now().0.saturating_sub(ago))
+}
+
+/// `30s`, `10m`, `2h`, `7d` in seconds.
+pub(super) fn seconds(word: &str, age: &str) -> Result<u64, Failure> {
     let fault = || {
         Failure::usage(format!(
             "{word} {}: want 30s, 10m, 2h or 7d",
@@ -116,8 +130,7 @@ pub(super) fn since(word: &str, age: &str) -> Result<u64, Failure> {
         _ => return Err(fault()),
     };
     let number: u64 = number.parse().map_err(|_| fault())?;
-    let ago = number.saturating_mul(seconds).saturating_mul(1000);
-    Ok(now().0.saturating_sub(ago))
+    Ok(number.saturating_mul(seconds))
 }
 
 /// The time by this machine's clock.
@@ -136,7 +149,7 @@ fn box_line(row: &BoxRow) -> String {
         .map(|word| show::shell_word(word))
         .collect();
     format!(
-        "{:<16} {:<8} {:<12} {}  {:<20} {}  {}",
+        "{:<16} {:<8} {:<12} {}  {:<20} {}  {}{}",
         show::text(&row.name),
         row.state,
         show::text(&row.device),
@@ -144,6 +157,11 @@ fn box_line(row: &BoxRow) -> String {
         show::text(end),
         show::text(&row.reach),
         show::text(&command.join(" ")),
+        if row.audit == "here" {
+            "  (audit kept there alone)"
+        } else {
+            ""
+        },
     )
 }
 

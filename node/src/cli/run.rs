@@ -247,6 +247,7 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
         detach: args.detach,
         display: args.display.as_ref().map(|_| DISPLAY),
         gpu,
+        audit_here: args.audit.is_some(),
         allow_weaker: args.allow_weaker,
     };
     Ok((ask, held))

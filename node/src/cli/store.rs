@@ -1,6 +1,6 @@
 //! `bailey store`.
 
-use bailey_docs_store::{OsEntropy, Repaired, load_device_keys};
+use bailey_docs_store::{OsEntropy, Repaired};
 use bailey_model::Timestamp;
 
 use super::args::JsonArgs;
@@ -10,6 +10,7 @@ use crate::daemon::clock;
 use crate::paths::Paths;
 use crate::rows::{self, CheckRow, RepairRow};
 use crate::show;
+use crate::vault;
 
 /// Exit code where something does not hold.
 const EXIT_FAULTY: u8 = 1;
@@ -89,7 +90,7 @@ pub(super) fn repair(args: &JsonArgs) -> Result<u8, Failure> {
     let host = |error: &dyn std::fmt::Display| Failure::host(format!("store: {error}"));
     let paths = Paths::from_env().map_err(|error| host(&error))?;
     let key_file = paths.state.join("device.key");
-    let keys = load_device_keys(&key_file).map_err(|error| host(&error))?;
+    let keys = vault::existing_keys(&key_file)?;
     let keys = keys.ok_or_else(|| Failure::host(format!("{}: not there", key_file.display())))?;
     let now: Timestamp = clock::now();
     let repaired = bailey_docs_store::repair(&paths.state, &keys, now, &mut OsEntropy);

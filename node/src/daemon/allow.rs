@@ -164,7 +164,7 @@ impl Node {
                 by: ChangedBy::Here,
             };
             run.questions.unwritten.clear();
-            let doc = DocId::Box(run.box_id);
+            let doc = run.doc();
             run.questions.change = Some(Change {
                 conn,
                 way,

@@ -82,6 +82,16 @@ impl Devices {
         any.into_iter().map(|addr| (Transport::Udp, addr)).collect()
     }
 
+    /// How many devices the account has.
+    pub(super) fn known(&self) -> usize {
+        self.members.len()
+    }
+
+    /// How many of them have a session with this one.
+    pub(super) fn connected(&self) -> usize {
+        self.up.len()
+    }
+
     /// The port of the endpoint, if it runs.
     pub(super) fn port(&self) -> Option<u16> {
         self.endpoint.as_ref().map(|running| running.port)
@@ -315,7 +325,7 @@ impl Node {
     /// Entries of other devices that can be read now.
     pub(super) fn on_opened(&mut self, opened: Vec<(DocId, DeviceId, Entry)>) {
         for (doc, writer, entry) in opened {
-            if !matches!(doc, DocId::Box(_)) {
+            if doc.box_id().is_none() {
                 self.fold.push(writer, &entry);
             }
             self.follow(writer, doc, &entry);

@@ -70,6 +70,8 @@ pub(crate) enum NodeEvent {
     SyncGone { port: u16 },
     /// The sync endpoint says something.
     Sync(SyncEvent),
+    /// Somebody wants the figures.
+    Scraped(super::metrics::Scrape),
     /// A pairing goes on.
     Pairing { conn: ConnId, event: PairingEvent },
     /// Prefixes under which the network translates to IPv4; `None` where its

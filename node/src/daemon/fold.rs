@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bailey_docs_store::DocId;
 use bailey_model::{
     BoundaryReport, BoxEnd, BoxId, DeviceId, Entry, Event, Incarnation, Notice, Receipt, Request,
     RequestId, Timestamp,
@@ -37,6 +38,18 @@ pub(crate) struct BoxState {
     pub(crate) reach: String,
     pub(crate) command: Vec<String>,
     pub(crate) ended: Option<(Timestamp, BoxEnd)>,
+    /// Its audit is kept on its node alone.
+    pub(crate) here: bool,
+}
+
+impl BoxState {
+    /// The document of its audit.
+    pub(crate) fn doc(&self) -> DocId {
+        match self.here {
+            true => DocId::Here(self.id),
+            false => DocId::Box(self.id),
+        }
+    }
 }
 
 /// A request and what came of it.
@@ -74,6 +87,7 @@ impl Fold {
                     reach: started.reach.clone(),
                     command: started.command.clone(),
                     ended: None,
+                    here: false,
                 };
                 self.make_room_for_box();
                 self.boxes.insert((writer, started.box_id), state);
@@ -82,6 +96,12 @@ impl Fold {
                 let state = self.boxes.get_mut(&(writer, ended.box_id));
                 if let Some(state) = state.filter(|state| state.incarnation == ended.incarnation) {
                     state.ended = Some((entry.ts, ended.end.clone()));
+                }
+            }
+            Event::AuditHere(kept) => {
+                let state = self.boxes.get_mut(&(writer, kept.box_id));
+                if let Some(state) = state.filter(|state| state.incarnation == kept.incarnation) {
+                    state.here = true;
                 }
             }
             Event::ReachChanged(changed) => {
@@ -127,6 +147,7 @@ impl Fold {
             | Event::FlowNamed(_)
             | Event::FlowEnded(_)
             | Event::NameAsked(_)
+            | Event::CaptureStarted(_)
             | Event::Gap(_)
             | Event::Thinned(_)
             | Event::Newer(_) => {}
@@ -221,6 +242,18 @@ impl Fold {
             .unwrap_or_else(|| short(&device))
     }
 
+    /// The document of a run's audit, as far as this run is still known.
+    pub(crate) fn doc_of(
+        &self,
+        writer: DeviceId,
+        box_id: BoxId,
+        incarnation: Incarnation,
+    ) -> DocId {
+        let state = self.boxes.get(&(writer, box_id));
+        let state = state.filter(|state| state.incarnation == incarnation);
+        state.map_or(DocId::Box(box_id), BoxState::doc)
+    }
+
     /// Finds a box by name or id, perhaps `@DEVICE` (name or start of its id).
     /// A name used on several devices means this one's.
     pub(crate) fn resolve(&self, target: &str, this: DeviceId) -> Result<BoxState, Failure> {
@@ -275,6 +308,7 @@ impl Fold {
             end: state.ended.as_ref().map(|(_, end)| rows::end_text(end)),
             reach: state.reach.clone(),
             command: state.command.clone(),
+            audit: if state.here { "here" } else { "synced" }.to_owned(),
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod allow;
 mod bounds;
+mod capture;
 mod check;
 mod child;
 pub(crate) mod clock;
@@ -22,6 +23,7 @@ mod limits;
 mod lock;
 mod log_file;
 mod logs;
+mod metrics;
 mod nat64;
 mod pairing;
 mod prepare;
@@ -108,6 +110,10 @@ struct Node {
     requests: BTreeMap<bailey_model::RequestId, ConnId>,
     /// Pictures are taken one at a time.
     picturing: Arc<tokio::sync::Mutex<()>>,
+    captures: capture::Captures,
+    metrics: metrics::Metrics,
+    /// Where the figures are served, if that was asked for.
+    metrics_at: Option<SocketAddr>,
     facts: Option<bailey_gate_proto::channel::HostFacts>,
     nat64: nat64::Nat64,
     idle_since: Instant,
@@ -150,6 +156,9 @@ impl Node {
             waiting_account: Vec::new(),
             requests: BTreeMap::new(),
             picturing: Arc::default(),
+            captures: capture::Captures::default(),
+            metrics: metrics::Metrics::default(),
+            metrics_at: None,
             facts: None,
             nat64: nat64::Nat64::default(),
             idle_since: Instant::now(),
@@ -178,9 +187,9 @@ impl Node {
             .boxes()
             .into_iter()
             .filter(|state| state.writer == self.this && state.ended.is_none())
-            .map(|state| (state.id, state.incarnation))
+            .map(|state| (state.doc(), state.id, state.incarnation))
             .collect();
-        for (box_id, incarnation) in lost {
+        for (doc, box_id, incarnation) in lost {
             let ended = Event::BoxEnded(bailey_model::BoxEnded {
                 box_id,
                 incarnation,
@@ -189,12 +198,7 @@ impl Node {
                 processes_left: None,
                 flows_reset: None,
             });
-            self.append(
-                DocId::Box(box_id),
-                ended.clone(),
-                Urgency::Urgent,
-                Tag::None,
-            );
+            self.append(doc, ended.clone(), Urgency::Urgent, Tag::None);
             self.append(DocId::Node, ended, Urgency::Urgent, Tag::None);
         }
         prepare::remove_unnamed(&self.paths, &[]);
@@ -281,9 +285,10 @@ impl Node {
 
     /// An entry stands: whoever waits for it, then the rules.
     fn on_appended(&mut self, doc: DocId, entry: &bailey_model::Entry, tag: Tag) {
-        if !matches!(doc, DocId::Box(_)) {
+        if doc.box_id().is_none() {
             self.fold.push(self.this, entry);
         }
+        self.metrics.entered(doc, &entry.event);
         self.follow(self.this, doc, entry);
         match tag {
             Tag::None | Tag::Listed(_) | Tag::Report(_) => {}
@@ -301,20 +306,22 @@ impl Node {
             }
             Tag::Reach(run, doc) => self.on_reach_entered(run, doc, Ok(())),
             Tag::ReachAgain(run, doc) => self.on_entered_again(run, doc, true),
+            Tag::Capture(run) => self.on_capture_entered(run, Ok(())),
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => self.on_request_written(conn, entry),
         }
         if let Event::Receipt(receipt) = &entry.event {
             self.on_receipt(receipt, self.this);
         }
-        if let DocId::Box(box_id) = doc {
-            self.observe(box_id, entry);
+        if let Some(box_id) = doc.box_id() {
+            self.observe(doc, box_id, entry);
         }
     }
 
     /// The audit cannot take an entry: nothing new goes out, what runs goes on.
     fn on_not_appended(&mut self, tag: Tag, why: &str, event: Event) {
         log!("the audit cannot be written: {why}");
+        self.metrics.not_written();
         match tag {
             Tag::None => {}
             Tag::Missing(run, _) => self.on_missing_untold(run),
@@ -333,6 +340,7 @@ impl Node {
             }
             Tag::Reach(run, doc) => self.on_reach_entered(run, doc, Err(why)),
             Tag::ReachAgain(run, doc) => self.on_entered_again(run, doc, false),
+            Tag::Capture(run) => self.on_capture_entered(run, Err(why)),
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => {
                 self.finish(
@@ -370,7 +378,7 @@ impl Node {
     }
 
     /// Shows an entry to the rules, and writes the notices that they raise.
-    fn observe(&mut self, box_id: BoxId, entry: &bailey_model::Entry) {
+    fn observe(&mut self, doc: DocId, box_id: BoxId, entry: &bailey_model::Entry) {
         let id = *self.notice_id.get_or_insert_with(|| {
             clock::random().unwrap_or_else(|error| {
                 // A notice with an id that another could have beats no notice.
@@ -396,12 +404,11 @@ impl Node {
                 self.tell(conn, Tell::Noticed(notice.clone()));
             }
             // Urgent takes with it whatever waits: the entries that raised it.
-            self.append(
-                DocId::Notices,
-                Event::Notice(notice),
-                Urgency::Urgent,
-                Tag::None,
-            );
+            let notices = match doc.is_here() {
+                true => DocId::HereNotices,
+                false => DocId::Notices,
+            };
+            self.append(notices, Event::Notice(notice), Urgency::Urgent, Tag::None);
         }
     }
 
@@ -422,6 +429,8 @@ impl Node {
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
             NodeEvent::HistoryRead { conn, upto } => self.history_read(conn, upto),
             NodeEvent::Nat64(found) => self.on_nat64(found),
+            // Whoever asked may have gone.
+            NodeEvent::Scraped(to) => drop(to.send(self.metrics_text())),
         }
     }
 
@@ -449,6 +458,7 @@ impl Node {
         self.judge_overdue();
         self.end_overdue(Instant::now());
         self.end_overdue_execs(Instant::now());
+        self.end_overdue_captures(Instant::now());
         self.keep_spare(Instant::now());
         self.push_facts();
         self.write_refusals();
@@ -504,7 +514,9 @@ impl Node {
 
     /// The node's own listeners, which no word of a reach grants.
     fn listeners(&self) -> Vec<(Transport, SocketAddr)> {
-        self.devices.listeners()
+        let mut listeners = self.devices.listeners();
+        listeners.extend(self.metrics_at.map(|addr| (Transport::Tcp, addr)));
+        listeners
     }
 
     /// Ends every box, then the loop.

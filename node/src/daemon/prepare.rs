@@ -81,7 +81,7 @@ pub(super) fn prepare(
         streams,
         rest: [home].into_iter().chain(grants_from).collect(),
     };
-    let (publish, detached) = (ask.publish.clone(), ask.detach);
+    let (publish, detached, here) = (ask.publish.clone(), ask.detach, ask.audit_here);
     let prepared = Prepared {
         spec: spec(&name, ask, open_files),
         fds: handed,
@@ -95,6 +95,7 @@ pub(super) fn prepare(
         publish,
         writable,
         detached,
+        here,
         client: conn,
         spec: &prepared.spec,
     });

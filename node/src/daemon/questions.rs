@@ -79,6 +79,12 @@ impl Node {
                 follow,
             } => self.on_flows(conn, &target, filter, follow),
             Ask::Change { target, way, terms } => self.on_change(conn, &target, way, &terms),
+            Ask::Metrics => {
+                let text = self.metrics_text();
+                self.answer_all(conn, vec![Tell::Metrics(text)]);
+                Ok(())
+            }
+            Ask::Pcap { target, seconds } => self.on_pcap(conn, &target, seconds),
             Ask::Why { target, what } => self.on_why(conn, &target, &what),
             Ask::Stop { target } => self.on_stop(conn, &target),
             Ask::Notices { follow } => {
@@ -268,7 +274,7 @@ impl Node {
         if follow {
             let follower = Follower {
                 writer: state.writer,
-                doc: DocId::Box(state.id),
+                doc: state.doc(),
                 name: state.name.clone(),
                 filter: filter.clone(),
                 pending: Some(Vec::new()),
@@ -366,6 +372,7 @@ impl Node {
             writer,
             ts,
             notice: notice.clone(),
+            doc: self.fold.doc_of(writer, notice.box_id, notice.incarnation),
         }
     }
 

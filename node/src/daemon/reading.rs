@@ -39,6 +39,8 @@ pub(super) struct Raised {
     pub(super) writer: DeviceId,
     pub(super) ts: Timestamp,
     pub(super) notice: Notice,
+    /// Where the entries that raised it stand.
+    pub(super) doc: DocId,
 }
 
 impl Desk {
@@ -91,6 +93,12 @@ impl Desk {
         {
             return Ok(None);
         }
+        // What another device keeps to itself is not here.
+        if state.here && state.writer != self.keys.id() {
+            let why = "its audit is kept on its own device alone";
+            let listens = said(FlowRow::note(&state.name, state.started, why));
+            return Ok(listens.then_some(0));
+        }
         let since = Timestamp(filter.since_ms.unwrap_or(0));
         let mut reader = store::reader(&self.paths, &self.keys)?;
         // And where it is asked for what is gone, that.
@@ -101,7 +109,7 @@ impl Desk {
         }
         let mut upto = 0;
         if follow {
-            let mut pages = Pages::new(DocId::Box(state.id), state.writer, since);
+            let mut pages = Pages::new(state.doc(), state.writer, since);
             while let Some(page) = next_page(&mut reader, &mut pages)? {
                 upto = page.last().map_or(upto, |entry| upto.max(entry.no));
                 let young = page.iter().filter(|entry| entry.ts >= since);
@@ -152,7 +160,7 @@ impl Desk {
     }
 
     async fn evidence(&self, raised: &Raised, fresh: bool) -> Vec<Entry> {
-        let doc = DocId::Box(raised.notice.box_id);
+        let doc = raised.doc;
         let until = Instant::now() + EVIDENCE_LIMIT;
         let numbers: Vec<u64> = raised
             .notice
@@ -192,7 +200,7 @@ pub(super) fn each_row(
     since: Timestamp,
     mut take: impl FnMut(FlowRow) -> bool,
 ) -> Result<bool, Failure> {
-    let first = Pages::new(DocId::Box(state.id), state.writer, since);
+    let first = Pages::new(state.doc(), state.writer, since);
     let (mut late, mut pages) = (Late::default(), first.clone());
     while let Some(page) = next_page(reader, &mut pages)? {
         late.push_page(&page);

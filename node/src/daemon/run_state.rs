@@ -16,11 +16,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use bailey_docs_store::DocId;
 use bailey_fence_plan::channel::{BoxSpec, ToFence};
 use bailey_gate_proto::channel::ToGate;
 use bailey_model::{
-    AddrClass, BoxClass, BoxEnd, BoxId, ChildExit, FlowId, FlowRefused, Host, Incarnation, Limits,
-    Proto, Publish, Reach, Refusal, RequestId, StoppedBy, Tier,
+    AddrClass, BoxClass, BoxEnd, BoxId, BoxStarted, ChildExit, FlowId, FlowRefused, Host,
+    Incarnation, Limits, Proto, Publish, Reach, Refusal, RequestId, RequestOutcome, StoppedBy,
+    Tier,
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -102,6 +104,8 @@ pub(crate) struct Run {
     pub(crate) client: Option<ConnId>,
     /// It lives on without a client.
     pub(crate) detached: bool,
+    /// Its audit is kept on this node alone.
+    pub(crate) here: bool,
     /// Keeps what a detached one writes, until all of it is kept.
     pub(crate) log: Option<LogHandle>,
     /// What a detached one writes, until its command starts.
@@ -184,6 +188,7 @@ pub(crate) struct NewRun<'a> {
     pub(crate) publish: Vec<Publish>,
     pub(crate) writable: Vec<Writable>,
     pub(crate) detached: bool,
+    pub(crate) here: bool,
     pub(crate) client: ConnId,
     pub(crate) spec: &'a BoxSpec,
 }
@@ -213,6 +218,7 @@ impl Run {
             shared: Vec::new(),
             client: Some(made.client),
             detached: made.detached,
+            here: made.here,
             log: None,
             outputs: None,
             cgroup: None,
@@ -250,6 +256,14 @@ impl Run {
             told: Refusals::default(),
             refusals: BTreeMap::new(),
             refusals_more: 0,
+        }
+    }
+
+    /// The document of its audit.
+    pub(crate) fn doc(&self) -> DocId {
+        match self.here {
+            true => DocId::Here(self.box_id),
+            false => DocId::Box(self.box_id),
         }
     }
 
@@ -367,6 +381,33 @@ impl Run {
             Some(BoxEnd::Stopped(by)) => Some(by),
             _ => None,
         }
+    }
+}
+
+/// A start as every device is told of it: of one whose audit stays here without the
+/// words after its program's, which may say what only that audit is to say.
+pub(crate) fn listed(started: &BoxStarted, here: bool) -> BoxStarted {
+    let mut listed = started.clone();
+    if here {
+        listed.command.truncate(1);
+    }
+    listed
+}
+
+/// What a stop came to, measured.
+pub(crate) fn outcome(run: &Run) -> RequestOutcome {
+    if run.stopped_by().is_none() {
+        return RequestOutcome::AlreadyOver;
+    }
+    let took = run
+        .ending_since
+        .map(|since| since.elapsed())
+        .unwrap_or_default();
+    RequestOutcome::Stopped {
+        processes_ended: run.processes_ended(),
+        processes_left: run.processes_left,
+        flows_reset: run.flows_reset,
+        took_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
     }
 }
 

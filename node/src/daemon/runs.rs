@@ -9,8 +9,8 @@ use bailey_docs_store::{DocId, Urgency};
 use bailey_fence_plan::channel::{FromFence, ToFence};
 use bailey_gate_proto::channel::{FromGate, GateConfig, GateEvent, ToGate};
 use bailey_model::{
-    BoxEnd, BoxEnded, BoxStarted, ChildExit, EndReason, Event, FlowEnded, FlowRefused, Gap,
-    Receipt, Refusal, RequestOutcome, StoppedBy,
+    AuditHere, BoxEnd, BoxEnded, BoxStarted, ChildExit, EndReason, Event, FlowEnded, FlowRefused,
+    Gap, Receipt, Refusal, StoppedBy,
 };
 
 use tokio::sync::Semaphore;
@@ -20,7 +20,7 @@ use super::launchers::Serves;
 use super::limits::BoxCgroup;
 use super::prepare::Begun;
 use super::reports::Boundary;
-use super::run_state::{Noted, Phase, Prepared, Run, Waiting};
+use super::run_state::{Noted, Phase, Prepared, Run, Waiting, listed, outcome};
 use super::store::Tag;
 use super::unwritten::CREDIT;
 use super::{Node, child, clock, prepare, publish};
@@ -73,19 +73,28 @@ impl Node {
         };
         // Told when it is judged: that it is weaker goes first.
         run.notes = notes;
-        let doc = DocId::Box(run.box_id);
+        let doc = run.doc();
         // What a person granted is on the disk before anything uses it.
         let urgency = match prepared.spec.grants.is_empty() {
             true => Urgency::Prompt,
             false => Urgency::Urgent,
         };
+        let here = run.here;
         self.runs.insert(id, run);
         self.append(
             DocId::Node,
-            Event::BoxStarted(started.clone()),
+            Event::BoxStarted(listed(&started, here)),
             urgency,
             Tag::Listed(id),
         );
+        if here {
+            // After the start that it is about, before anything of the box's own.
+            let kept = Event::AuditHere(AuditHere {
+                box_id: started.box_id,
+                incarnation: started.incarnation,
+            });
+            self.append(DocId::Node, kept, urgency, Tag::None);
+        }
         self.append(doc, Event::BoxStarted(started), urgency, Tag::Started(id));
         self.make(id, prepared);
         Ok(())
@@ -249,6 +258,11 @@ impl Node {
             FromGate::Event { ticket, event } => self.on_gate_event(id, ticket, event),
             FromGate::Reached { flows_reset } => self.on_reached(id, flows_reset),
             FromGate::Explained(explained) => self.on_explained(id, explained),
+            FromGate::Captured {
+                packets,
+                dropped,
+                last,
+            } => self.on_captured(id, packets, dropped, last),
             FromGate::Stopped { flows_reset } => {
                 run.flows_reset = Some(flows_reset);
                 run.gate_over = true;
@@ -264,7 +278,7 @@ impl Node {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        let doc = DocId::Box(run.box_id);
+        let doc = run.doc();
         let event = match event {
             GateEvent::FlowOpened(opened) => {
                 run.open_flows.insert(opened.flow);
@@ -285,6 +299,7 @@ impl Node {
     /// The gate is gone. Before its last word its box has no network any more:
     /// the TUN went with it.
     pub(super) fn on_gate_gone(&mut self, id: RunId) {
+        self.capture_over(id);
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
@@ -298,7 +313,7 @@ impl Node {
         if said_last {
             return;
         }
-        let doc = DocId::Box(run.box_id);
+        let doc = run.doc();
         let making = run.phase == Phase::Making;
         let client = run.client;
         self.end_lost_flows(id);
@@ -319,7 +334,7 @@ impl Node {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        let doc = DocId::Box(run.box_id);
+        let doc = run.doc();
         for flow in std::mem::take(&mut run.open_flows) {
             let ended = FlowEnded {
                 flow,
@@ -462,6 +477,7 @@ impl Node {
             .map(|cgroup| cgroup.met())
             .unwrap_or_default();
         self.end_lost_flows(id);
+        self.capture_over(id);
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
@@ -475,7 +491,7 @@ impl Node {
             processes_left: run.processes_left,
             flows_reset: run.flows_reset,
         };
-        let doc = DocId::Box(run.box_id);
+        let doc = run.doc();
         let urgency = match ended.end {
             BoxEnd::Exited(_) => Urgency::Prompt,
             _ => Urgency::Urgent,
@@ -556,22 +572,5 @@ impl Node {
         if let Some(conn) = client {
             self.tell(conn, told);
         }
-    }
-}
-
-/// What a stop came to, measured.
-fn outcome(run: &Run) -> RequestOutcome {
-    if run.stopped_by().is_none() {
-        return RequestOutcome::AlreadyOver;
-    }
-    let took = run
-        .ending_since
-        .map(|since| since.elapsed())
-        .unwrap_or_default();
-    RequestOutcome::Stopped {
-        processes_ended: run.processes_ended(),
-        processes_left: run.processes_left,
-        flows_reset: run.flows_reset,
-        took_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::event::EVENTS;
 use super::limits::Cgroups;
 use super::store::IN_FLIGHT;
-use super::{Node, control, devices, fold, lock, store, trash};
+use super::{Node, control, devices, fold, lock, metrics, store, trash};
 use crate::api::Failure;
 use crate::config::Config;
 use crate::log::log;
@@ -135,6 +135,12 @@ async fn serve(
     node.paths
         .write_socket(&socket)
         .map_err(|error| Failure::host(format!("node.socket: {error}")))?;
+    if let Some(addr) = node.config.metrics.listen {
+        let token = node.paths.state.join("metrics.token");
+        let listening = metrics::listen(addr, &token, events.clone()).await;
+        let fault = |error| Failure::host(format!("[metrics] listen = \"{addr}\": {error}"));
+        node.metrics_at = Some(listening.map_err(fault)?);
+    }
     let slots = control::Slots::new();
     let accepting = tokio::spawn(control::accept(listener, events, slots.clone()));
     let mut tick = tokio::time::interval(TICK);

@@ -8,9 +8,9 @@ mod thinning;
 mod thread;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::path::Path;
 use std::sync::mpsc as blocking;
 use std::time::Duration;
 
@@ -102,6 +102,8 @@ pub(crate) enum Tag {
     Reach(RunId, DocId),
     /// One of these that could not be written before.
     ReachAgain(RunId, DocId),
+    /// That a run's headers are captured.
+    Capture(RunId),
     /// A run's last entry.
     Ended(RunId),
     /// A request by a connection of this node.
@@ -217,7 +219,12 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
     let mut history = Vec::new();
     if account.is_some() {
         let mut reader = reader(paths, &keys)?;
-        for doc in [DocId::Node, DocId::Notices, DocId::Requests] {
+        for doc in [
+            DocId::Node,
+            DocId::Notices,
+            DocId::HereNotices,
+            DocId::Requests,
+        ] {
             let entries = reader.entries(doc, None).map_err(|error| host(&error))?;
             history.extend(
                 entries

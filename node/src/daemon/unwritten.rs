@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use bailey_docs_store::{DocId, Urgency};
+use bailey_docs_store::Urgency;
 use bailey_model::{Event, FlowEnded, Gap};
 
 use super::Node;
@@ -65,7 +65,7 @@ impl Node {
     pub(super) fn enter_unwritten_ends(&mut self) {
         let mut again = Vec::new();
         for (id, run) in &mut self.runs {
-            let doc = DocId::Box(run.box_id);
+            let doc = run.doc();
             let unwritten = &mut run.unwritten;
             let Some(credit) = &run.credit else { continue };
             while let Some(ended) = unwritten.ends.pop_front() {

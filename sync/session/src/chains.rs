@@ -76,7 +76,7 @@ impl Chain {
             Doc::Account => Tier::Account,
             Doc::Keys => Tier::Keys,
             Doc::Requests | Doc::Notices | Doc::Node => Tier::Urgent,
-            Doc::Box(_) | Doc::Days => Tier::Bulk,
+            Doc::Box(_) | Doc::Days | Doc::Here(_) | Doc::HereNotices => Tier::Bulk,
         }
     }
 }

@@ -88,6 +88,12 @@ pub(crate) enum Doc {
     Requests,
     Box([u8; 16]),
     Days,
+    /// What is kept on one device alone has no form on the wire.
+    #[serde(skip)]
+    Here([u8; 16]),
+    /// As [`Self::Here`].
+    #[serde(skip)]
+    HereNotices,
 }
 
 /// A chain on the wire, and the key of every table here.
@@ -108,6 +114,8 @@ impl From<ChainId> for Chain {
             DocId::Requests => Doc::Requests,
             DocId::Box(box_id) => Doc::Box(box_id.0),
             DocId::Days => Doc::Days,
+            DocId::Here(box_id) => Doc::Here(box_id.0),
+            DocId::HereNotices => Doc::HereNotices,
         };
         Self {
             writer: id.writer.0,
@@ -127,6 +135,8 @@ impl From<Chain> for ChainId {
             Doc::Requests => DocId::Requests,
             Doc::Box(box_id) => DocId::Box(BoxId(box_id)),
             Doc::Days => DocId::Days,
+            Doc::Here(box_id) => DocId::Here(BoxId(box_id)),
+            Doc::HereNotices => DocId::HereNotices,
         };
         Self {
             writer: DeviceId(chain.writer),

@@ -204,6 +204,9 @@ pub(super) fn texts() -> Vec<Vec<u8>> {
         "invoice\u{202e}fdp.sh\u{200b}\u{feff}",
         "'; reboot; echo '$(id)`id`\n\r\t\u{7f}",
         "plain-words_and.dots",
+        "=HYPERLINK(\"http://evil.example\",\"x\")\t@sum+-1",
+        "xn--e1afmkfd.xn--pypal-4ve.co.uk.\u{9}-\\x09(empty)",
+        "-",
     ]
     .into_iter()
     .map(|text| text.repeat(5).into_bytes())

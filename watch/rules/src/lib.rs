@@ -9,7 +9,7 @@ mod local;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bailey_model::{BoxId, EntryRef, Event, Incarnation, Notice, NoticeId, Reach, Timestamp};
+use bailey_model::{BoxId, EntryRef, Event, Incarnation, Notice, NoticeId, Reach, Rule, Timestamp};
 
 /// Most boxes that are watched at once; a node runs far fewer, and the oldest
 /// is forgotten first.
@@ -74,30 +74,28 @@ impl Rules {
                     watched.reach = changed.new.parse().unwrap_or_default();
                 }
             }
+            Event::CaptureStarted(started) => {
+                let text = format!(
+                    "the headers of its packets are being captured, for {} s at most, by a person \
+                     at its node",
+                    started.seconds
+                );
+                self.raise(observation, id, Rule::CaptureStarted, text);
+            }
             Event::FlowRefused(refused) => {
                 let Some(watched) = self.boxes.get_mut(&box_id) else {
                     return;
                 };
                 let raised = watched.local.handle(&watched.reach, observation, refused);
                 let Some((rule, text)) = raised else { return };
-                let notice = Notice {
-                    id,
-                    rule,
-                    box_id,
-                    box_name: watched.name.clone(),
-                    incarnation: watched.incarnation,
-                    evidence: vec![observation.entry],
-                    text,
-                };
-                if self.waiting.len() < MAX_WAITING {
-                    self.waiting.push_back(notice);
-                }
+                self.raise(observation, id, rule, text);
             }
             Event::FlowOpened(_)
             | Event::FlowNamed(_)
             | Event::FlowEnded(_)
             | Event::NameAsked(_)
             | Event::Gap(_)
+            | Event::AuditHere(_)
             | Event::DeviceNamed(_)
             | Event::Report(_)
             | Event::Thinned(_)
@@ -111,6 +109,26 @@ impl Rules {
     /// The next notice, oldest first.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.waiting.pop_front()
+    }
+
+    /// A notice about a box that is watched, with the entry that raised it.
+    fn raise(&mut self, observation: &Observation<'_>, id: NoticeId, rule: Rule, text: String) {
+        let box_id = observation.entry.box_id;
+        let Some(watched) = self.boxes.get(&box_id) else {
+            return;
+        };
+        let notice = Notice {
+            id,
+            rule,
+            box_id,
+            box_name: watched.name.clone(),
+            incarnation: watched.incarnation,
+            evidence: vec![observation.entry],
+            text,
+        };
+        if self.waiting.len() < MAX_WAITING {
+            self.waiting.push_back(notice);
+        }
     }
 
     fn make_room(&mut self) {

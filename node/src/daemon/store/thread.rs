@@ -160,7 +160,7 @@ impl Thread {
                     urgent |= urgency == Urgency::Urgent;
                     self.prompt |= urgency != Urgency::Normal;
                     // Whoever waits for these is a person.
-                    at_once |= matches!(doc, DocId::Requests | DocId::Notices);
+                    at_once |= matches!(doc, DocId::Requests | DocId::Notices | DocId::HereNotices);
                     self.append(doc, event, urgency, tag, &mut appended, &mut answers);
                 }
                 other => {
@@ -198,7 +198,7 @@ impl Thread {
         answers: &mut Vec<StoreTell>,
     ) {
         let now = clock::now();
-        if let DocId::Box(box_id) = doc {
+        if let Some(box_id) = doc.box_id() {
             self.thinner.on_entry(&mut self.store, box_id, &event);
         }
         match self.store.append(doc, event.clone(), now, urgency) {
