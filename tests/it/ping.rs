@@ -103,15 +103,18 @@ fn a_host_that_lets_nobody_ping_says_so_before_and_after_and_needs_no_restart() 
     let uid = world.uid();
     let found = row(&world);
     assert_eq!(found["outcome"], "weaker", "{found}");
-    assert_eq!(found["lost"], "`ping` in a box is refused at once");
-    // In a container it is the container that is started otherwise.
-    let remedy = found["remedy"].as_str().unwrap();
-    let of_host = format!("echo {uid} {uid} | sudo tee /proc/sys/net/ipv4/ping_group_range");
-    let of_container = format!("run --sysctl net.ipv4.ping_group_range='{uid} {uid}' IMAGE");
+    let lost = found["lost"].as_str().unwrap();
     assert!(
-        remedy == of_host || remedy.contains(&of_container),
-        "{remedy}"
+        lost.starts_with("`ping` in a box is refused at once"),
+        "{lost}"
     );
+    // In a container it is the container that is started otherwise; else nothing is
+    // advised, and that is said.
+    let of_container = format!("run --sysctl net.ipv4.ping_group_range='{uid} {uid}' IMAGE");
+    match found["remedy"].as_str() {
+        Some(remedy) => assert!(remedy.contains(&of_container), "{remedy}"),
+        None => assert!(lost.contains("no setting is advised"), "{lost}"),
+    }
     let script = "LC_ALL=C ping -n -c1 -W5 93.184.216.34; sleep 60";
     let running = crate::common::attached(&world, "n1", &["--name", "mute"], script);
     running.wait_error_line(crate::common::LIMIT, |line| {
@@ -128,7 +131,7 @@ fn a_host_that_lets_nobody_ping_says_so_before_and_after_and_needs_no_restart() 
     let shown = world.run("n1", &["report", "mute"]).ok().stdout;
     let said = "refused: the host lets this user make no ping socket";
     assert!(shown.contains(said), "{shown}");
-    // What the remedy writes, as the world's root sees that group.
+    // What lets them, as the world's root sees that group.
     let range = "echo 0 0 >/proc/sys/net/ipv4/ping_group_range";
     let mut root = world.node("n1").unwrap().root_command("sh");
     let _written = bailey_tests::run(root.args(["-c", range])).ok();

@@ -476,13 +476,16 @@ fn ping(seen: &Observed) -> Finding {
                 }
                 None => "EACCES".to_owned(),
             };
-            // Until the machine starts again, and for this network alone.
-            let tee = "sudo tee /proc/sys/net/ipv4/ping_group_range";
+            // A container's network is its own, and so is the setting there. Anywhere
+            // else it is the whole machine's, and those are nobody's to advise.
             let option = format!("--sysctl net.ipv4.ping_group_range='{first} {last}'");
-            no(fact).helped_by(
-                in_container(seen, &option)
-                    .unwrap_or_else(|| format!("echo {first} {last} | {tee}")),
-            )
+            match in_container(seen, &option) {
+                Some(command) => no(fact).helped_by(command),
+                None => no(fact).loses(
+                    "`ping` in a box is refused at once; no setting is advised, as the one \
+                     that there is holds for the whole machine",
+                ),
+            }
         }
         other => no(tried(other)),
     }
