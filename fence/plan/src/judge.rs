@@ -51,6 +51,8 @@ pub struct Asked<'a> {
     pub gate_saw: bool,
     /// Whether the host lets the gate make ping sockets (gated).
     pub ping: bool,
+    /// Most bytes that its gate holds for it (gated).
+    pub gate_bytes: usize,
 }
 
 /// One report a side, in the order of [`Axis::ALL`], and the level.
@@ -351,6 +353,13 @@ fn limits(asked: Asked<'_>) -> Vec<Fact> {
     }
     if let Some(seconds) = seconds {
         facts.push(says("time", &format!("the node ends it after {seconds} s")));
+    }
+    if asked.tier == Tier::Gated {
+        let beside = format!(
+            "its gate runs beside it and is in no limit of its: at most {} bytes of buffers",
+            asked.gate_bytes
+        );
+        facts.push(says("gate memory", &beside));
     }
     if !asked.cgroup && memory.is_some() {
         let not = "the address space of each process by itself: not their sum, nor /tmp, /dev/shm, \

@@ -23,8 +23,17 @@ pub(crate) const PORT: u16 = 53;
 const MAX_ASKED: usize = 1024;
 /// Longest question taken over TCP: a name, a type and options fit many times.
 const MAX_QUESTION: usize = 4096;
+/// Octets of the longest answer, with its length before it (RFC 1035 §4.2.2).
+const MAX_ANSWER: usize = 2 + 65_535;
 /// Answers that may wait in one connection before its next question is read.
 const MAX_ANSWERS: usize = 128 << 10;
+
+/// Most bytes that one connection holds: its two buffers, a question that is not
+/// whole, answers, the last of which may be the longest, and the segment under way.
+pub(crate) const MAX_CONNECTION_BYTES: usize = {
+    let (from, to) = Size::Dns.bytes();
+    from + to + from + MAX_QUESTION + MAX_ANSWERS + MAX_ANSWER
+};
 
 /// A question by its asker and id: where it was put to.
 type Key = (Transport, SocketAddr, u16);

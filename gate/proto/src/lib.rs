@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod addr;
+mod bounds;
 pub mod capture;
 pub mod channel;
 mod coalesce;
@@ -36,6 +37,7 @@ mod udp;
 mod udp_inbound;
 
 pub use addr::{NodeAddrs, classify, classify_end, nat64_prefixes, stricter, unmapped};
+pub use bounds::MAX_BUFFER_BYTES;
 pub use coalesce::{Coalescer, Seen, WINDOW};
 pub use dns::{AskId, Dns, DnsFacts, DnsOutput, ExchangeId};
 pub use explain::{

@@ -22,7 +22,7 @@ mod engines;
 mod odd;
 mod wire;
 
-pub(crate) use engines::{Engines, Size};
+pub(crate) use engines::{Engines, MAX_SPARE_BYTES, Size};
 pub(crate) use odd::Said;
 use wire::Wire;
 

@@ -165,6 +165,7 @@ impl Node {
             writable: &run.boundary.writable,
             shared: &shared,
             gate_saw: run.boundary.gate_saw,
+            gate_bytes: bailey_gate_proto::MAX_BUFFER_BYTES,
             ping: can_ping(),
         };
         let (axes, level) = judge(&measured, asked);

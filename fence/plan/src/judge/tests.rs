@@ -39,6 +39,7 @@ impl Case {
             shared: &[],
             gate_saw: self.gate_saw,
             ping: true,
+            gate_bytes: 1 << 28,
         }
     }
 

@@ -24,7 +24,7 @@ impl Size {
     const OF_FLOWS: [Self; 4] = [Self::Large, Self::Middle, Self::Small, Self::Least];
 
     /// From the box, and to it.
-    pub(super) fn bytes(self) -> (usize, usize) {
+    pub(crate) const fn bytes(self) -> (usize, usize) {
         match self {
             Self::Large => (1 << 20, 1 << 20),
             Self::Middle => (256 << 10, 256 << 10),
@@ -46,13 +46,19 @@ impl Size {
 
     /// How many idle ones are kept for the next flows: their pages stay, and
     /// flows that come and go by the dozen map no memory.
-    fn spare(self) -> usize {
+    const fn spare(self) -> usize {
         match self {
             Self::Large => 10,
             Self::Middle => 24,
             Self::Small | Self::Least => 64,
             Self::Dns => 4,
         }
+    }
+
+    /// Bytes of all that are kept idle.
+    const fn spare_bytes(self) -> usize {
+        let (from, to) = self.bytes();
+        self.spare() * (from + to)
     }
 
     fn index(self) -> usize {
@@ -65,6 +71,13 @@ impl Size {
         }
     }
 }
+
+/// Most bytes of the buffers that are kept for the next flows.
+pub(crate) const MAX_SPARE_BYTES: usize = Size::Large.spare_bytes()
+    + Size::Middle.spare_bytes()
+    + Size::Small.spare_bytes()
+    + Size::Least.spare_bytes()
+    + Size::Dns.spare_bytes();
 
 /// Engines in use are counted, idle ones kept for the next flow.
 #[derive(Debug)]
@@ -150,5 +163,12 @@ mod tests {
         assert_eq!(engines.for_flow(Now::ZERO, 1, false).size, Size::Large);
         let kept: usize = engines.idle.iter().map(Vec::len).sum();
         assert!(kept < 200, "{kept} idle ones are kept");
+        let bytes = |engine: &Engine| {
+            let (from, to) = engine.size.bytes();
+            from + to
+        };
+        let kept: usize = engines.idle.iter().flatten().map(bytes).sum();
+        assert!(kept <= MAX_SPARE_BYTES, "{kept}");
+        assert!(kept > MAX_SPARE_BYTES / 4, "{kept}");
     }
 }
