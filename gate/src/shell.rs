@@ -446,10 +446,9 @@ impl Shell {
         };
         match exchange.advance() {
             Progress::Waiting => {}
-            Progress::Message(bytes) => {
-                let server = exchange.server;
+            Progress::Message(from, bytes) => {
                 self.gate
-                    .handle_upstream(self.now, id, server, &bytes, &mut self.wire);
+                    .handle_upstream(self.now, id, from, &bytes, &mut self.wire);
             }
             Progress::Failed => {
                 self.exchanges.remove(&id);

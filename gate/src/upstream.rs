@@ -1,5 +1,6 @@
 //! One exchange with one resolver, from a socket of its own: the kernel picks a
-//! fresh random port for each, and a connected socket takes no other's answer.
+//! fresh random port for each, and a connected socket takes no other's answer. One
+//! with a group is connected to nobody: who answers is known by his address.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -7,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use bailey_model::Transport;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    MsgFlags, SockType, SockaddrStorage, connect, getsockopt, recv, send, setsockopt, sockopt,
+    MsgFlags, SockType, SockaddrStorage, connect, getsockopt, recv, recvfrom, send, sendto,
+    setsockopt, sockopt,
 };
 
 use crate::stream;
@@ -20,7 +22,7 @@ const MAX_MESSAGE: usize = 65535;
 pub(crate) struct Exchange {
     fd: OwnedFd,
     over: Transport,
-    pub(crate) server: SocketAddr,
+    server: SocketAddr,
     /// What is not sent yet, framed for TCP.
     outbox: Vec<u8>,
     inbox: Vec<u8>,
@@ -32,7 +34,8 @@ pub(crate) struct Exchange {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Waiting,
-    Message(Vec<u8>),
+    /// With whom it is from.
+    Message(SocketAddr, Vec<u8>),
     Failed,
 }
 
@@ -59,6 +62,18 @@ impl Exchange {
                 SocketAddr::V4(_) => setsockopt(&fd, sockopt::Ipv4RecvErr, &true)?,
                 SocketAddr::V6(_) => setsockopt(&fd, sockopt::Ipv6RecvErr, &true)?,
             }
+        }
+        if server.ip().is_multicast() {
+            let to = SockaddrStorage::from(server);
+            sendto(fd.as_raw_fd(), &outbox, &to, MsgFlags::MSG_NOSIGNAL)?;
+            return Ok(Self {
+                fd,
+                over,
+                server,
+                outbox: Vec::new(),
+                inbox: Vec::new(),
+                answered: false,
+            });
         }
         match connect(fd.as_raw_fd(), &SockaddrStorage::from(server)) {
             Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => {}
@@ -106,23 +121,20 @@ impl Exchange {
         }
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
-            match (
-                recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty()),
-                self.over,
-            ) {
-                (Ok(len), Transport::Udp) => {
+            match (self.receive(&mut buffer), self.over) {
+                (Ok((from, len)), Transport::Udp) => {
                     buffer.truncate(len);
-                    return Progress::Message(buffer);
+                    return Progress::Message(from, buffer);
                 }
-                (Ok(0), Transport::Tcp) => return Progress::Failed,
-                (Ok(len), Transport::Tcp) => {
+                (Ok((_, 0)), Transport::Tcp) => return Progress::Failed,
+                (Ok((_, len)), Transport::Tcp) => {
                     self.inbox
                         .extend_from_slice(buffer.get(..len).unwrap_or_default());
                     if let Some((&[hi, lo], rest)) = self.inbox.split_first_chunk()
                         && let Some(message) = rest.get(..u16::from_be_bytes([hi, lo]).into())
                     {
                         self.answered = true;
-                        return Progress::Message(message.to_vec());
+                        return Progress::Message(self.server, message.to_vec());
                     }
                 }
                 (Err(Errno::EAGAIN | Errno::ENOTCONN), _) => return Progress::Waiting,
@@ -130,6 +142,19 @@ impl Exchange {
                 (Err(_), _) => return Progress::Failed,
             }
         }
+    }
+}
+
+impl Exchange {
+    fn receive(&self, buffer: &mut [u8]) -> Result<(SocketAddr, usize), Errno> {
+        let fd = self.fd.as_raw_fd();
+        if !self.server.ip().is_multicast() {
+            let len = recv(fd, buffer, MsgFlags::empty())?;
+            return Ok((self.server, len));
+        }
+        let (len, from) = recvfrom::<SockaddrStorage>(fd, buffer)?;
+        let from = from.ok_or(Errno::EAFNOSUPPORT)?;
+        Ok((stream::to_std(from)?, len))
     }
 }
 

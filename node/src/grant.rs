@@ -68,6 +68,10 @@ pub(crate) fn name_term(host: &Host, port: Option<u16>, over: Option<Transport>)
     if WORDS.contains(&host.as_str()) {
         return None;
     }
+    // Names of the link are asked for by multicast DNS, or by nobody.
+    if last == "local" {
+        return Some(ReachTerm::Mdns.to_string());
+    }
     if NOWHERE.contains(&last) || ["localhost", "bailey"].contains(&last) {
         return None;
     }
@@ -100,6 +104,7 @@ pub(crate) fn never_grants(term: &ReachTerm) -> Option<String> {
                     Some("it is the gate's own name: lo:PORT grants what it leads to".to_owned())
                 }
                 "localhost" => Some("it is the box's own loopback".to_owned()),
+                "local" => Some("such names are asked for by multicast DNS: mdns".to_owned()),
                 last if NOWHERE.contains(&last) => {
                     Some("no such name is asked of anybody".to_owned())
                 }
@@ -274,7 +279,11 @@ mod tests {
                 refused(Proto::Dns, Some("shop.example"), None, None),
                 Some("shop.example"),
             ),
-            (refused(Proto::Dns, Some("printer.local"), None, None), None),
+            (
+                refused(Proto::Dns, Some("printer.local"), None, None),
+                Some("mdns"),
+            ),
+            (refused(Proto::Dns, Some("printer.test"), None, None), None),
             (
                 refused(Proto::Dns, Some("a\\000b.example"), None, None),
                 None,

@@ -106,6 +106,42 @@ print(s.connect_ex(('192.168.1.9', 631)))
 }
 
 #[test]
+fn a_name_of_the_link_is_asked_for_by_the_gate_where_the_reach_has_mdns() {
+    let (world, _daemons) = world(1);
+    let responder = responder(&world);
+    let look = "getent ahostsv4 printer.local | head -1 | cut -d' ' -f1; \
+                curl -sS -m 5 -o /dev/null http://printer.local/ 2>/dev/null; echo $?";
+    let told = |name: &str, reach: &str| {
+        let ran = boxed(&world, "n1", &["--name", name, "--reach", reach], look);
+        (ran.stdout.clone(), ran)
+    };
+    // Without the word nobody is asked, and the word is named.
+    let (said, ran) = told("deaf", "internet,local");
+    assert_eq!(said, "6\n", "{ran}");
+    assert!(ran.stderr.contains("bailey allow deaf mdns"), "{ran}");
+    assert!(!responder.stdout().contains("asked by"));
+    // With it, whoever is on the link is asked, and what he says is judged.
+    let (said, ran) = told("asks", "mdns");
+    assert_eq!(said, "6\n", "{ran}");
+    responder.wait_line(LIMIT, |line| line == "asked by 192.168.1.11");
+    let rows = flows(&world, "n1", "asks");
+    let withheld = |row: &&Value| row["reason"] == "answer withheld" && row["dst_class"] == "local";
+    assert!(rows.iter().any(|row| withheld(&row)), "{rows:#?}");
+    for (name, reach) in [("yard", "mdns,local"), ("one", "mdns,192.168.1.9:80")] {
+        let (said, ran) = told(name, reach);
+        assert_eq!(said, "192.168.1.9\n0\n", "{reach}: {ran}");
+        let rows = flows(&world, "n1", name);
+        let named = |row: &&Value| row["kind"] == "flow" && row["dst_host"] == "printer.local";
+        assert!(rows.iter().any(|row| named(&row)), "{rows:#?}");
+        let asked = rows.iter().find(|row| row["kind"] == "name").unwrap();
+        assert_eq!(asked["dst_host"], "printer.local", "{rows:#?}");
+    }
+    // No resolver heard of it.
+    let log = world.dns_log().unwrap();
+    assert!(!log.iter().any(|asked| asked.name.ends_with("local")));
+}
+
+#[test]
 fn what_claims_a_name_does_not_leave_the_box() {
     let (world, _daemons) = world(1);
     let script = python(

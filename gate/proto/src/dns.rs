@@ -40,7 +40,7 @@ use hickory_proto::rr::{Name, RecordType};
 use crate::coalesce::{Coalescer, WINDOW};
 use crate::names::{MAX_ADDRS_PER_NAME, NameTable};
 use crate::policy::{NameReach, Policy};
-use crate::{Now, addr::unmapped};
+use crate::{Now, addr::unmapped, mdns};
 
 use answer::Parsed;
 use ids::Ids;
@@ -363,7 +363,12 @@ impl Dns {
         let Some(attempt) = question.attempts.iter().find(|attempt| attempt.id == id) else {
             return;
         };
-        if attempt.server != from {
+        // A group is answered for by whoever is there.
+        let heard = match attempt.server.ip().is_multicast() {
+            true => mdns::answers(from, &policy.addrs),
+            false => attempt.server == from,
+        };
+        if !heard {
             return;
         }
         let attempt = *attempt;
@@ -374,7 +379,9 @@ impl Dns {
             question.qtype(),
         ) {
             Parsed::NotOurs => {}
-            Parsed::Truncated(_) if attempt.over == Transport::Udp => {
+            Parsed::Truncated(_)
+                if attempt.over == Transport::Udp && !attempt.server.ip().is_multicast() =>
+            {
                 self.end_exchange(number, id);
                 self.exchange(number, attempt.server, Transport::Tcp);
             }
@@ -402,7 +409,7 @@ impl Dns {
     }
 
     /// To be called at [`Dns::poll_timeout`].
-    pub fn handle_timeout(&mut self, now: Now) {
+    pub fn handle_timeout(&mut self, now: Now, names: &NameTable) {
         let late: Vec<u64> = self
             .questions
             .iter()
@@ -410,7 +417,15 @@ impl Dns {
             .map(|(number, _)| *number)
             .collect();
         for number in late {
-            self.finish(number, |_| Answer::servfail(22, "no resolver answered"));
+            let target = self.questions.get(&number).map(|question| &question.target);
+            // That nobody answers is how a link says that nobody has the name.
+            let nobody = target.filter(|target| target.is_on_link());
+            match nobody.map(|target| names.knows(now, &target.grant)) {
+                Some(known) => self.finish(number, |request| {
+                    Answer::negative(request, known, Vec::new(), None)
+                }),
+                None => self.finish(number, |_| Answer::servfail(22, "no resolver answered")),
+            }
         }
         let silent: Vec<u64> = self
             .questions

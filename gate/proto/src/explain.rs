@@ -157,7 +157,7 @@ fn name(
     port: Option<u16>,
     over: Transport,
 ) -> NameExplained {
-    if is_nowhere(host.as_str()) {
+    if is_nowhere(host.as_str()) && !policy.asks_link(host) {
         return NameExplained::Nowhere;
     }
     match policy.name_reach(host, search) {

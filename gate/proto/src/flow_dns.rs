@@ -316,7 +316,7 @@ impl Door {
     }
 
     pub(crate) fn handle_timeout(&mut self, common: &mut Common, now: Now, out: &mut dyn Outlet) {
-        self.dns.handle_timeout(now);
+        self.dns.handle_timeout(now, &common.names);
         self.flush(common, now, out);
         let again = |connection: &Connection| connection.again.is_some_and(|at| at <= now);
         let mut late: Vec<Ends> = self

@@ -1,14 +1,21 @@
 //! Multicast DNS (RFC 6762): the one group that a reach can open, and only to
-//! ask in. A question that comes from another port than 5353 is answered to who
+//! ask in: by the box itself, or by the gate for a name that the box asks it for.
+//! A question that comes from another port than 5353 is answered to who
 //! asked (§6.7), and the gate's sockets have such ports: so nothing has to join a
 //! group, and nothing that others say there comes in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use bailey_model::AddrClass;
 
 use crate::addr::{NodeAddrs, classify};
 
+/// Whose names are asked for so (§3).
+pub(crate) const ZONE: &str = "local";
+/// How long answers are waited for: responders take up to 120 ms (§6), and none
+/// says that a name is not there.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// Where questions go, and where answers come from (§3).
 const PORT: u16 = 5353;
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
@@ -47,6 +54,9 @@ pub(crate) fn answers(from: SocketAddr, node: &NodeAddrs) -> bool {
     };
     from.port() == PORT && on_link
 }
+
+/// Where the gate asks by itself.
+pub(crate) const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(GROUP_V4), PORT);
 
 /// The group of the same family.
 pub(crate) fn group_of(from: SocketAddr) -> SocketAddr {

@@ -131,6 +131,12 @@ impl Policy {
         self.reach.terms().iter().any(loopback)
     }
 
+    /// Whether a name is asked for on the link by multicast DNS (RFC 6762 §3).
+    #[must_use]
+    pub fn asks_link(&self, name: &Host) -> bool {
+        below(name.as_str(), mdns::ZONE) && self.reach.terms().contains(&ReachTerm::Mdns)
+    }
+
     /// Judges an echo request to `dst`. A term that names ports or a transport
     /// grants none.
     pub fn decide_echo<'a>(
@@ -170,9 +176,11 @@ impl Policy {
     /// The class of an address that must be withheld.
     pub fn judge_answer(&self, name: &Host, addr: IpAddr) -> Result<AddrClass, AddrClass> {
         let class = classify(addr, &self.addrs);
+        // Anybody on the link answers for its names, and only for what is there.
+        let elsewhere = below(name.as_str(), mdns::ZONE) && class != AddrClass::Local;
         match self.judge(class, addr, End::AnyPort, &[name]) {
-            Ok(_) => Ok(class),
-            Err(_) => Err(class),
+            Ok(_) if !elsewhere => Ok(class),
+            _ => Err(class),
         }
     }
 
@@ -211,6 +219,9 @@ impl Policy {
         transport: Transport,
         port: Option<u16>,
     ) -> Option<String> {
+        if self.asks_link(name) {
+            return Some(ReachTerm::Mdns.to_string());
+        }
         let end = port.map_or(End::SomePort(transport), |port| End::Dial(transport, port));
         let opens = |term: &&ReachTerm| match term {
             ReachTerm::Internet => true,
@@ -249,6 +260,13 @@ impl Policy {
     /// node's search list: with `local`, names in it are in reach.
     #[must_use]
     pub fn name_reach(&self, name: &Host, search: &[Host]) -> NameReach {
+        // No resolver is asked for those, whatever else is in reach.
+        if below(name.as_str(), mdns::ZONE) {
+            return match self.asks_link(name) {
+                true => NameReach::Inside,
+                false => NameReach::Outside,
+            };
+        }
         let mut ancestor = false;
         for term in self.reach.terms() {
             match term {

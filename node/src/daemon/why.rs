@@ -315,7 +315,10 @@ fn is_group(addr: IpAddr, port: Option<u16>) -> bool {
 fn term(asked: &Asked, explained: &Explained) -> Option<String> {
     let Explain { what, port, .. } = &asked.question;
     match what {
-        Whom::Name(_) if explained.name == Some(NameExplained::Nowhere) => None,
+        Whom::Name(host) if explained.name == Some(NameExplained::Nowhere) => {
+            let word = grant::name_term(host, *port, asked.over);
+            word.filter(|word| *word == ReachTerm::Mdns.to_string())
+        }
         Whom::Name(_) if matches!(explained.name, Some(NameExplained::Inside { by: Some(_) })) => {
             // The name is granted, and none of its addresses is.
             let addr = explained.addrs.iter().find(|addr| addr.grantable())?;

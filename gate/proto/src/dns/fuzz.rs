@@ -42,7 +42,7 @@ pub fn fuzz_dns(data: &[u8]) {
             run.act(now, output);
         } else if let Some(at) = run.dns.poll_timeout() {
             now = at.max(now + Duration::from_millis(1));
-            run.dns.handle_timeout(now);
+            run.dns.handle_timeout(now, &run.names);
         } else {
             break;
         }
@@ -64,7 +64,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(choice: u8, query: &'a [u8], answer: &'a [u8]) -> Self {
         const REACHES: [&str; 5] = [
-            "internet",
+            "internet,mdns",
             "nothing",
             "local",
             "shop.example:443,*.cdn.example",

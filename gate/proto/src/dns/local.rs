@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bailey_model::link::{GATE_V4, GATE_V6};
-use bailey_model::{AddrClass, Host};
+use bailey_model::{AddrClass, Host, ReachTerm};
 use hickory_proto::rr::rdata::PTR;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
@@ -15,6 +15,7 @@ use super::request::Request;
 use super::{DnsFacts, answer, host_of};
 use crate::Now;
 use crate::addr::classify;
+use crate::mdns;
 use crate::names::NameTable;
 use crate::policy::{NameReach, Policy, below};
 
@@ -185,6 +186,13 @@ fn special(request: &Request, host: &Host, policy: &Policy) -> Option<Route> {
             _ => {}
         }
     }
+    if policy.asks_link(host) {
+        return Some(on_link(request, host, policy));
+    }
+    // What lies below it is there.
+    if text == mdns::ZONE && policy.reach.terms().contains(&ReachTerm::Mdns) {
+        return Some(Route::Answer(Answer::nodata(name)));
+    }
     // The canary by which a browser learns that the network's DNS decides.
     if is_or_below(text, "host.bailey") || text == "use-application-dns.net" {
         return Some(Route::Answer(Answer::no_such_name(name)));
@@ -193,6 +201,20 @@ fn special(request: &Request, host: &Host, policy: &Policy) -> Option<Route> {
         host: host.clone(),
         answer: Answer::outside_reach(name),
     })
+}
+
+/// A name that the link itself is asked for (RFC 6762).
+fn on_link(request: &Request, host: &Host, policy: &Policy) -> Route {
+    let name = request.name();
+    match request.qtype {
+        RecordType::ANY => Route::Answer(Answer::any(name)),
+        RecordType::AAAA if !policy.addrs.has_v6_default => Route::Answer(Answer::nodata(name)),
+        _ => Route::Ask(
+            Target::new(name.clone(), host.clone())
+                .into_iter()
+                .collect(),
+        ),
+    }
 }
 
 /// Reverse names: from what this gate gave this box, else for public addresses

@@ -8,7 +8,8 @@ use hickory_proto::rr::{Name, Record, RecordType};
 
 use super::request::Request;
 use super::{AskId, ExchangeId, host_of};
-use crate::Now;
+use crate::policy::below;
+use crate::{Now, mdns};
 
 /// A name to put to a resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,11 @@ impl Target {
         name.set_fqdn(true);
         let host = host_of(&name)?;
         Some(Self { name, host, grant })
+    }
+
+    /// Whether it is the link that is asked, and no resolver.
+    pub(super) fn is_on_link(&self) -> bool {
+        below(self.host.as_str(), mdns::ZONE)
     }
 }
 

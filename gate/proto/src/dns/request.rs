@@ -93,12 +93,23 @@ pub(super) fn receive(client: SocketAddr, transport: Transport, bytes: &[u8]) ->
     }
 }
 
-/// The message that puts a name to a resolver; `None` if it has no wire form.
-pub(super) fn upstream(id: u16, name: &Name, qtype: RecordType, edns: bool) -> Option<Vec<u8>> {
+/// Whom a message is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A resolver that knows EDNS, as far as is known.
+    Resolver,
+    /// A resolver that may know none.
+    Plain,
+    /// Whoever is on the link.
+    Link,
+}
+
+/// The message that puts a name to somebody; `None` if it has no wire form.
+pub(super) fn upstream(id: u16, name: &Name, qtype: RecordType, to: Asked) -> Option<Vec<u8>> {
     let mut message = Message::new(id, MessageType::Query, OpCode::Query);
-    message.metadata.recursion_desired = true;
+    message.metadata.recursion_desired = to != Asked::Link;
     message.add_query(Query::query(name.clone(), qtype));
-    if edns {
+    if to == Asked::Resolver {
         let mut edns = Edns::new();
         edns.set_max_payload(UPSTREAM_PAYLOAD);
         message.set_edns(edns);

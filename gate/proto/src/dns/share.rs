@@ -9,15 +9,19 @@ use hickory_proto::rr::RecordType;
 
 use super::question::{Question, Stage};
 use super::{Dns, DnsOutput};
-use crate::Now;
+use crate::{Now, mdns};
 
 impl Dns {
     /// Goes to the resolvers with a question whose entry stands, or joins one that
     /// is there and is equal.
     pub(super) fn ask_or_share(&mut self, now: Now, number: u64) {
-        let Some(question) = self.questions.get(&number) else {
+        let Some(question) = self.questions.get_mut(&number) else {
             return;
         };
+        if question.target.is_on_link() {
+            question.deadline = question.deadline.min(now.saturating_add(mdns::PATIENCE));
+        }
+        let question = &*question;
         let asked = |question: &Question| -> (Host, RecordType) {
             (question.target.host.clone(), question.qtype())
         };

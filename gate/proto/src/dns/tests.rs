@@ -10,6 +10,7 @@ use crate::addr::NodeAddrs;
 mod exceptions;
 mod forms;
 mod inside;
+mod link;
 mod pacing;
 mod random;
 mod zones;
@@ -215,7 +216,7 @@ impl Bench {
 
     fn wait(&mut self, time: Duration) {
         self.now += time;
-        self.dns.handle_timeout(self.now);
+        self.dns.handle_timeout(self.now, &self.names);
         self.drain();
     }
 }

@@ -10,7 +10,7 @@ use hickory_proto::rr::Record;
 use super::answer::{self, Outcome};
 use super::question::{Attempt, Question, Stage, Target};
 use super::reply::{self, Answer};
-use super::request::{self, Request};
+use super::request::{self, Asked, Request};
 use super::zones::{MANY, zone_pattern};
 use super::{
     ANSWER_WITHIN, AskId, Dns, DnsOutput, ExchangeId, MAX_ENTRIES, MAX_FOLLOWED, MAX_QUESTIONS,
@@ -18,6 +18,7 @@ use super::{
 };
 use crate::Now;
 use crate::coalesce::Seen;
+use crate::mdns;
 use crate::names::NameTable;
 use crate::policy::Policy;
 
@@ -92,7 +93,7 @@ impl Dns {
             self.over_limit(now, &request);
             return;
         }
-        if self.facts.resolvers.is_empty() {
+        if self.facts.resolvers.is_empty() && !target.is_on_link() {
             self.reply(&request, Answer::servfail(22, "the node has no resolver"));
             return;
         }
@@ -163,7 +164,9 @@ impl Dns {
             return;
         };
         let resolvers = &self.facts.resolvers;
+        let link = question.target.is_on_link();
         let server = match resolvers.len() {
+            _ if link => (question.tries == 0).then_some(mdns::GROUP),
             0 => None,
             count if question.tries >= MAX_TRIES.min(2 * count) => None,
             count => resolvers.get(question.tries % count).copied(),
@@ -172,7 +175,7 @@ impl Dns {
         match server {
             Some(server) => {
                 question.tries += 1;
-                question.retry_at = Some(now.saturating_add(RETRY_AFTER));
+                question.retry_at = (!link).then(|| now.saturating_add(RETRY_AFTER));
                 self.exchange(number, server, Transport::Udp);
             }
             None if question.attempts.is_empty() => {
@@ -191,8 +194,12 @@ impl Dns {
             return;
         };
         // A resolver that knows no EDNS answers FORMERR; the second round is plain.
-        let edns = question.tries <= self.facts.resolvers.len();
-        match request::upstream(message_id, &question.target.name, question.qtype(), edns) {
+        let to = match question.tries <= self.facts.resolvers.len() {
+            _ if question.target.is_on_link() => Asked::Link,
+            true => Asked::Resolver,
+            false => Asked::Plain,
+        };
+        match request::upstream(message_id, &question.target.name, question.qtype(), to) {
             Some(bytes) => {
                 question.attempts.push(Attempt {
                     id,

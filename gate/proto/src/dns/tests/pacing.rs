@@ -230,7 +230,7 @@ fn silent_resolvers_are_tried_in_turn_and_end_in_servfail_within_four_seconds() 
             exchanges.push(id);
         }
         bench.now = bench.dns.poll_timeout().unwrap().max(bench.now);
-        bench.dns.handle_timeout(bench.now);
+        bench.dns.handle_timeout(bench.now, &bench.names);
         bench.drain();
     }
     assert_eq!(
