@@ -247,7 +247,12 @@ pub enum Tell {
         box_id: BoxId,
     },
     /// A refusal, when it happens, once for each host or address.
-    Refused(FlowRefused),
+    Refused {
+        /// What was refused.
+        refused: FlowRefused,
+        /// It is a name that was asked for as one of the web (type 65, RFC 9460 §9).
+        web: bool,
+    },
     /// A notice that this box raised.
     Noticed(Notice),
     /// A line about the box for whoever ran it.
@@ -367,9 +372,20 @@ pub struct Ended {
     /// Limits that it ran into, in words.
     pub limits_met: Vec<String>,
     /// What was refused, each kind once with its count.
-    pub refusals: Vec<(FlowRefused, u64)>,
+    pub refusals: Vec<Denied>,
     /// Refusals beside these, which were too many to tell apart.
     pub refusals_more: u64,
+}
+
+/// What was refused to a box, in sum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denied {
+    /// The first of its kind.
+    pub refused: FlowRefused,
+    /// It is a name that was asked for as one of the web (type 65, RFC 9460 §9).
+    pub web: bool,
+    /// How many there were.
+    pub count: u64,
 }
 
 /// Whose fault it is, and so what a person can do.

@@ -13,12 +13,16 @@ use crate::show;
 /// Ends of names that no resolver is ever asked for (RFC 6761, 6762, 7686).
 const NOWHERE: [&str; 4] = ["local", "test", "invalid", "onion"];
 
+/// Where names of the web lead that have records of type 65 (RFC 9460 §9).
+const WEB: u16 = 443;
+
 /// What a reach has words for.
 const WORDS: [&str; 5] = ["internet", "local", "nothing", "mdns", "lo"];
 
 /// The term of a reach that would have granted it; `None` where no word can, or
-/// where it was not refused for want of one.
-pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
+/// where it was not refused for want of one. `web`: it is a name, and was asked for
+/// as one of the web.
+pub(crate) fn term(refused: &FlowRefused, web: bool) -> Option<String> {
     let asked = matches!(
         refused.refusal,
         Refusal::OutsideReach | Refusal::NameOutsideReach | Refusal::OtherHost
@@ -54,6 +58,8 @@ pub(crate) fn term(refused: &FlowRefused) -> Option<String> {
         .filter(|_| matches!(refused.class, None | Some(AddrClass::Internet)));
     // What has no ports is granted by the whole address.
     let port = refused.dst.map(|dst| dst.port()).filter(|port| *port > 0);
+    let meant = web && refused.proto == Proto::Dns;
+    let port = port.or(meant.then_some(WEB));
     match (host, refused.dst) {
         (Some(host), _) => name_term(host, port, over),
         (None, Some(dst)) => addr_term(dst.ip(), port, over),
@@ -237,7 +243,7 @@ mod tests {
                 refusal: Refusal::Multicast,
                 ..refused(proto, None, Some(dst), Some(AddrClass::Multicast))
             };
-            assert_eq!(term(&of).as_deref(), expected, "{dst}");
+            assert_eq!(term(&of, false).as_deref(), expected, "{dst}");
         }
     }
 
@@ -299,8 +305,20 @@ mod tests {
             ),
             (refused(Proto::Other(47), None, None, internet), None),
         ] {
-            assert_eq!(term(&of).as_deref(), expected, "{of:?}");
+            assert_eq!(term(&of, false).as_deref(), expected, "{of:?}");
         }
+        let name = refused(Proto::Dns, Some("shop.example"), None, None);
+        assert_eq!(term(&name, true).as_deref(), Some("shop.example:443"));
+        let link = refused(Proto::Dns, Some("printer.local"), None, None);
+        assert_eq!(term(&link, true).as_deref(), Some("mdns"));
+        // A dial names its own port.
+        let dial = refused(
+            Proto::Tcp,
+            Some("shop.example"),
+            Some("93.184.216.34:22"),
+            internet,
+        );
+        assert_eq!(term(&dial, true).as_deref(), Some("shop.example:22"));
         let command = command("yard", "*.shop.example");
         assert_eq!(command, "bailey allow yard '*.shop.example'");
     }
@@ -323,14 +341,14 @@ mod tests {
         ] {
             let of = refused(Proto::Dns, Some(name), None, None);
             assert!(of.host.is_some(), "{name}");
-            assert_eq!(term(&of), None, "{name}");
+            assert_eq!(term(&of, true), None, "{name}");
             let of = refused(
                 Proto::Tcp,
                 Some(name),
                 Some("93.184.216.34:443"),
                 Some(AddrClass::Internet),
             );
-            assert_eq!(term(&of), None, "{name}");
+            assert_eq!(term(&of, true), None, "{name}");
         }
     }
 

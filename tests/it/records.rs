@@ -215,6 +215,31 @@ fn answers_that_would_lead_inside_are_withheld_and_entered() {
     }
 }
 
+#[test]
+fn a_refused_name_of_the_web_is_granted_by_its_port() {
+    let (world, _daemons) = world(1);
+    let script = "for kind in a aaaa https; do dig +short web.example $kind; done; \
+                  dig +short plain.example a; sleep 1; cat /run/bailey/refusals";
+    let words = ["--name", "yard", "--reach", "shop.example"];
+    let output = boxed(&world, "n1", &words, script).ok();
+    for (text, web, plain) in [
+        (
+            &output.stdout,
+            "bailey allow yard web.example:443\n",
+            "bailey allow yard plain.example\n",
+        ),
+        (
+            &output.stderr,
+            "--reach …,web.example:443\n",
+            "--reach …,plain.example\n",
+        ),
+    ] {
+        // How often it was refused may stand between.
+        let has = |words: &str| text.replace("  ×3", "").contains(words);
+        assert!(has(web) && has(plain), "{output}");
+    }
+}
+
 /// Asks for this many different names below a zone, as a tunnel does.
 fn tunnel(world: &TestWorld, name: &str, reach: &str, count: usize) -> String {
     let script = format!(

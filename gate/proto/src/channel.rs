@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use bailey_model::{
-    FlowEnded, FlowNamed, FlowOpened, FlowRefused, NameAsked, Publish, Reach, Transport,
+    FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host, NameAsked, Publish, Reach, Transport,
 };
 use serde::{Deserialize, Serialize};
 
@@ -162,6 +162,9 @@ pub enum GateEvent {
     FlowOpened(FlowOpened),
     /// A refused flow or name.
     FlowRefused(FlowRefused),
+    /// A name that is refused was asked for as one of the web (type 65, RFC 9460 §9).
+    /// It is no entry: who is told of the refusal is told the port that is meant.
+    WebName(Host),
     /// What an allowed flow's first bytes said of its name.
     FlowNamed(FlowNamed),
     /// The end of an allowed flow.

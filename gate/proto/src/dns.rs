@@ -155,6 +155,9 @@ pub enum DnsOutput {
         /// Number of the exchange.
         id: ExchangeId,
     },
+    /// A name whose refusal is told next, or was, was asked for by type 65 (RFC 9460
+    /// §9): it is meant for the web.
+    Web(Host),
     /// An entry to tell: a name or an answer refused.
     Refused(FlowRefused),
     /// An entry to tell: how many equal questions came after the first, or how
@@ -292,6 +295,9 @@ impl Dns {
             }
             Route::Refuse { host, answer } => {
                 if self.within_rate(now) {
+                    if request.qtype == RecordType::HTTPS {
+                        self.outputs.push_back(DnsOutput::Web(host.clone()));
+                    }
                     self.refuse(now, Some(host), None, Refusal::NameOutsideReach);
                     self.reply(&request, answer);
                 } else {

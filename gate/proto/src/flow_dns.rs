@@ -249,6 +249,7 @@ impl Door {
                     });
                 }
                 DnsOutput::Cancel { id } => common.actions.push_back(Action::CancelUpstream(id)),
+                DnsOutput::Web(host) => common.told.push(None, GateEvent::WebName(host)),
                 DnsOutput::Refused(refused) => {
                     common.told.push(None, GateEvent::FlowRefused(refused));
                 }

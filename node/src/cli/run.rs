@@ -160,11 +160,11 @@ fn follow(
                 }
                 own = name;
             }
-            Tell::Refused(refused) if !args.quiet => {
+            Tell::Refused { refused, web } if !args.quiet => {
                 let said = format!(
                     "refused {}{}",
                     describe(&refused),
-                    would_allow(&own, &refused)
+                    would_allow(&own, &refused, web)
                 );
                 attended.say(&said);
             }
@@ -425,16 +425,16 @@ fn summary(ended: &Ended) {
     for met in &ended.limits_met {
         out::say(&show::text(met));
     }
-    for (refused, times) in &ended.refusals {
-        let times = if *times > 1 {
-            format!(" ×{times}")
+    for denied in &ended.refusals {
+        let times = if denied.count > 1 {
+            format!(" ×{}", denied.count)
         } else {
             String::new()
         };
         out::say(&format!(
             "was refused {}{times}{}",
-            describe(refused),
-            would_grant(refused)
+            describe(&denied.refused),
+            would_grant(&denied.refused, denied.web)
         ));
     }
     if ended.refusals_more > 0 {
@@ -446,15 +446,15 @@ fn summary(ended: &Ended) {
 }
 
 /// The command that would grant it from here on.
-fn would_allow(name: &str, refused: &FlowRefused) -> String {
-    grant::term(refused).map_or_else(String::new, |term| {
+fn would_allow(name: &str, refused: &FlowRefused, web: bool) -> String {
+    grant::term(refused, web).map_or_else(String::new, |term| {
         format!(" · {}", grant::command(name, &term))
     })
 }
 
 /// The reach that would have granted it.
-fn would_grant(refused: &FlowRefused) -> String {
-    grant::term(refused).map_or_else(String::new, |term| {
+fn would_grant(refused: &FlowRefused, web: bool) -> String {
+    grant::term(refused, web).map_or_else(String::new, |term| {
         format!(
             " · would be granted by --reach …,{}",
             show::shell_word(&term)

@@ -51,6 +51,7 @@ pub(crate) struct Refusals {
 #[derive(Debug)]
 struct Line {
     ts: Timestamp,
+    key: String,
     what: String,
     count: u64,
 }
@@ -64,12 +65,19 @@ impl Refusals {
     }
 
     /// Something was refused. One that was so before moves to the end.
-    pub(crate) fn note(&mut self, box_name: &str, ts: Timestamp, refused: &FlowRefused) {
+    pub(crate) fn note(
+        &mut self,
+        box_name: &str,
+        ts: Timestamp,
+        (refused, web): (&FlowRefused, bool),
+    ) {
         if refused.direction != Direction::Out || refused.refusal == Refusal::BoxStopping {
             return;
         }
-        let what = describe(box_name, refused);
-        let known = self.lines.iter().position(|line| line.what == what);
+        // What is known of a name's use by now is no other refusal.
+        let key = describe(box_name, refused, false);
+        let what = describe(box_name, refused, web);
+        let known = self.lines.iter().position(|line| line.key == key);
         let known = known.and_then(|at| self.lines.remove(at));
         let before = known.map_or(0, |line| line.count);
         if self.lines.len() >= MAX_LINES {
@@ -77,6 +85,7 @@ impl Refusals {
         }
         self.lines.push_back(Line {
             ts,
+            key,
             what,
             count: before + u64::from(refused.count),
         });
@@ -129,8 +138,8 @@ impl Refusals {
 impl Run {
     /// Enters a refusal where the box can read of it. A file that cannot be
     /// written keeps nothing from being decided.
-    pub(super) fn note_for_box(&mut self, refused: &FlowRefused) {
-        self.told.note(&self.name, clock::now(), refused);
+    pub(super) fn note_for_box(&mut self, refused: &FlowRefused, web: bool) {
+        self.told.note(&self.name, clock::now(), (refused, web));
         self.write_for_box();
     }
 
@@ -167,7 +176,7 @@ impl Node {
     }
 }
 
-fn describe(box_name: &str, refused: &FlowRefused) -> String {
+fn describe(box_name: &str, refused: &FlowRefused, web: bool) -> String {
     let host = refused.host.as_ref().map(|host| show::text(host.as_str()));
     let whom = match (host, refused.dst) {
         (Some(host), Some(dst)) => format!("{host} ({dst})"),
@@ -185,7 +194,7 @@ fn describe(box_name: &str, refused: &FlowRefused) -> String {
     // Also what a box asks for literally: never words to copy.
     let of_zone = |host: &Host| host.as_str().starts_with("*.");
     let host_is_many = refused.host.as_ref().is_some_and(of_zone);
-    let help = match grant::term(refused) {
+    let help = match grant::term(refused, web) {
         Some(term) => format!(
             "a person outside can grant it: {}",
             grant::command(box_name, &term)
@@ -249,7 +258,7 @@ mod tests {
     fn a_line_says_what_why_and_by_which_words_it_could_be_granted() {
         let (place, mut refusals) = Place::new("line");
         assert_eq!(place.text(), HEAD);
-        refusals.note("yard", Timestamp(0), &refused(None, 80));
+        refusals.note("yard", Timestamp(0), (&refused(None, 80), false));
         // Held to its rate, then written.
         assert_eq!(refusals.write_if_due(refusals.written.unwrap()), None);
         assert_eq!(place.text(), HEAD);
@@ -260,8 +269,8 @@ mod tests {
         assert_eq!(place.text(), format!("{HEAD}{line}\n"));
         let mut metadata = refused(None, 80);
         metadata.class = Some(AddrClass::Metadata);
-        refusals.note("yard", Timestamp(0), &refused(None, 80));
-        refusals.note("yard", Timestamp(0), &metadata);
+        refusals.note("yard", Timestamp(0), (&refused(None, 80), false));
+        refusals.note("yard", Timestamp(0), (&metadata, false));
         refusals.write(Instant::now()).unwrap();
         let text = place.text();
         assert!(text.contains(&format!("{line}  ×2\n")), "{text}");
@@ -281,9 +290,31 @@ mod tests {
                 ..refused(None, 81)
             },
         ] {
-            refusals.note("yard", Timestamp(0), &other);
+            refusals.note("yard", Timestamp(0), (&other, false));
         }
         assert_eq!(refusals.lines.len(), 2);
+    }
+
+    #[test]
+    fn a_name_of_the_web_is_granted_at_its_port_and_is_one_line() {
+        let (place, mut refusals) = Place::new("web");
+        let name = FlowRefused {
+            proto: Proto::Dns,
+            dst: None,
+            class: None,
+            refusal: Refusal::NameOutsideReach,
+            ..refused(Some("shop.example"), 0)
+        };
+        for (web, end) in [(false, "shop.example\n"), (true, "shop.example:443  ×2\n")] {
+            refusals.note("yard", Timestamp(0), (&name, web));
+            refusals.write(Instant::now()).unwrap();
+            let text = place.text();
+            assert!(
+                text.ends_with(&format!("bailey allow yard {end}")),
+                "{text}"
+            );
+            assert_eq!(text.matches("name shop.example").count(), 1, "{text}");
+        }
     }
 
     #[test]
@@ -291,7 +322,7 @@ mod tests {
         let (place, mut refusals) = Place::new("bound");
         let long = "x".repeat(1000);
         for port in 1..=1000 {
-            refusals.note(&long, Timestamp(0), &refused(Some(&long), port));
+            refusals.note(&long, Timestamp(0), (&refused(Some(&long), port), false));
         }
         refusals.write(Instant::now()).unwrap();
         let text = place.text();
@@ -309,7 +340,7 @@ mod tests {
     fn an_unfinished_file_of_before_is_in_nobodys_way() {
         let (place, mut refusals) = Place::new("unfinished");
         std::fs::write(place.0.join(UNFINISHED), "half").unwrap();
-        refusals.note("yard", Timestamp(0), &refused(None, 80));
+        refusals.note("yard", Timestamp(0), (&refused(None, 80), false));
         refusals.write(Instant::now()).unwrap();
         assert!(place.text().contains("192.168.1.9:80"));
         assert!(!place.0.join(UNFINISHED).exists());

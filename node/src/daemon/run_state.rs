@@ -41,13 +41,16 @@ use super::reports::Boundary;
 use super::screenshot::Screen;
 use super::shared::Writable;
 use super::unwritten::Unwritten;
-use crate::api::Ended;
+use crate::api::{Denied, Ended};
 
 /// Refused hosts and addresses that are told apart in a run's summary.
 const MAX_REFUSALS: usize = 64;
 /// Further places for those that are no public host's, which a box cannot fill
 /// by trying many of these.
 const MAX_OTHER_REFUSALS: usize = 16;
+
+/// Refused names of the web that are remembered: no less than are told apart.
+const MAX_WEB_NAMES: usize = 256;
 
 /// Where an incarnation is in its life; the table above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +165,8 @@ pub(crate) struct Run {
     refusals: BTreeMap<RefusalKey, (FlowRefused, u64)>,
     /// Refusals that found no place there.
     refusals_more: u64,
+    /// Refused names that were asked for as names of the web.
+    web_names: BTreeSet<Host>,
 }
 
 /// What a refusal is to a run's summary.
@@ -256,6 +261,7 @@ impl Run {
             told: Refusals::default(),
             refusals: BTreeMap::new(),
             refusals_more: 0,
+            web_names: BTreeSet::new(),
         }
     }
 
@@ -370,9 +376,28 @@ impl Run {
         Noted::First
     }
 
+    /// A name that is refused was asked for as one of the web. Too many of them are
+    /// as if they were not.
+    pub(crate) fn note_web_name(&mut self, host: Host) {
+        if self.web_names.len() < MAX_WEB_NAMES {
+            self.web_names.insert(host);
+        }
+    }
+
+    /// Whether it is such a name that was refused.
+    pub(crate) fn is_for_web(&self, refused: &FlowRefused) -> bool {
+        let host = refused.host.as_ref();
+        refused.proto == Proto::Dns && host.is_some_and(|host| self.web_names.contains(host))
+    }
+
     /// The summary.
-    pub(crate) fn refusals(&self) -> Vec<(FlowRefused, u64)> {
-        self.refusals.values().cloned().collect()
+    pub(crate) fn refusals(&self) -> Vec<Denied> {
+        let denied = |(refused, count): &(FlowRefused, u64)| Denied {
+            refused: refused.clone(),
+            web: self.is_for_web(refused),
+            count: *count,
+        };
+        self.refusals.values().map(denied).collect()
     }
 
     /// Whether a person, and not the box itself, ended it.

@@ -280,6 +280,10 @@ impl Node {
         };
         let doc = run.doc();
         let event = match event {
+            GateEvent::WebName(host) => {
+                run.note_web_name(host);
+                return self.give_credit(id);
+            }
             GateEvent::FlowOpened(opened) => {
                 run.open_flows.insert(opened.flow);
                 Event::FlowOpened(opened)
@@ -555,14 +559,18 @@ impl Node {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        run.note_for_box(refused);
+        let web = run.is_for_web(refused);
+        run.note_for_box(refused, web);
         let noted = run.note_refusal(refused);
         // At the end everything is refused; that is no news.
         let client = run
             .client
             .filter(|_| refused.refusal != Refusal::BoxStopping);
         let told = match noted {
-            Noted::First => Tell::Refused(refused.clone()),
+            Noted::First => Tell::Refused {
+                refused: refused.clone(),
+                web,
+            },
             Noted::TooMany => Tell::Note(format!(
                 "more is refused than is shown here: bailey flows {}",
                 show::shell_word(&run.name)

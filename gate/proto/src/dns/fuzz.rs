@@ -133,7 +133,10 @@ impl<'a> Run<'a> {
                 self.dns
                     .handle_upstream(now, id, server, &message, policy, names);
             }
-            DnsOutput::Cancel { .. } | DnsOutput::Refused(_) | DnsOutput::Counted(_) => {}
+            DnsOutput::Cancel { .. }
+            | DnsOutput::Refused(_)
+            | DnsOutput::Counted(_)
+            | DnsOutput::Web(_) => {}
         }
     }
 

@@ -303,3 +303,30 @@ fn the_nodes_loopback_has_a_name_where_a_port_of_it_is_granted() {
     assert!(is_nxdomain(&bench.reply()));
     assert!(bench.asks().is_empty() && bench.refusals().is_empty());
 }
+
+#[test]
+fn a_refused_name_of_the_web_is_said_to_be_one() {
+    let mut bench = Bench::new("shop.example");
+    let web = |bench: &mut Bench| {
+        bench.take(|output| match output {
+            DnsOutput::Web(host) => Some(host.clone()),
+            _ => None,
+        })
+    };
+    for qtype in [RecordType::A, RecordType::AAAA, RecordType::SVCB] {
+        bench.query("other.example", qtype);
+        assert_eq!(web(&mut bench), []);
+    }
+    bench.query("other.example", RecordType::HTTPS);
+    assert_eq!(web(&mut bench), [host("other.example")]);
+    assert_eq!(bench.refusals().len(), 1, "and is still one refusal");
+    // What is in reach, or answered here, is refused to nobody.
+    bench.query("shop.example", RecordType::HTTPS);
+    bench.query("localhost", RecordType::HTTPS);
+    assert_eq!(web(&mut bench), []);
+    // Past the rate it is not said either.
+    for number in 0..200 {
+        bench.query(&format!("x{number}.example"), RecordType::HTTPS);
+    }
+    assert!(web(&mut bench).len() < usize::try_from(QUESTIONS_PER_SECOND).unwrap());
+}

@@ -257,7 +257,10 @@ impl World {
                     self.reference.names.push((ticket, asked.host.clone()));
                 }
             }
-            GateEvent::FlowRefused(_) | GateEvent::FlowNamed(_) | GateEvent::FlowEnded(_) => {
+            GateEvent::FlowRefused(_)
+            | GateEvent::FlowNamed(_)
+            | GateEvent::FlowEnded(_)
+            | GateEvent::WebName(_) => {
                 assert_eq!(ticket, None);
             }
         }
@@ -285,7 +288,7 @@ impl World {
             GateEvent::FlowNamed(named) => {
                 assert!(self.reference.flows.contains_key(&named.flow), "{named:?}");
             }
-            GateEvent::FlowOpened(_) | GateEvent::NameAsked(_) => {}
+            GateEvent::FlowOpened(_) | GateEvent::NameAsked(_) | GateEvent::WebName(_) => {}
         }
     }
 
