@@ -14,7 +14,7 @@ mod common;
 
 use std::time::Instant;
 
-use bailey_docs_store::{Checkpointer, Moment, Slice, Store, Urgency};
+use bailey_docs_store::{Moment, Slice, Store, Urgency};
 use bailey_model::{
     AddrClass, Direction, EndReason, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, Granted,
     Host, HostFrom, Proto,
@@ -98,7 +98,7 @@ fn year() {
     let dir = TempDir::new();
     let mut store = open(&dir, 1, NOW);
     store.create_account("year", NOW).unwrap();
-    let checkpointer = Checkpointer::open(dir.path()).unwrap();
+    let checkpointer = store.checkpointer().unwrap();
     let size = || {
         assert!(checkpointer.truncate().unwrap());
         std::fs::metadata(dir.path().join("store.db"))

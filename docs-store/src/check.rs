@@ -10,7 +10,7 @@ use crate::chains::{self, Chain};
 use crate::error::ReadError;
 use crate::ingest::{apply, check_numbers};
 use crate::journal;
-use crate::keys::{KeyRing, own_epochs};
+use crate::keys::KeyRing;
 use crate::reader::Reader;
 use crate::schema::unpack;
 use crate::segment::Segment;
@@ -135,7 +135,7 @@ impl Reader {
             rest.faults
                 .push(format!("{orphans} envelopes of chains that are not here"));
         }
-        for epoch in own_epochs(&tx)? {
+        for (epoch, _) in tables::own_epochs(&tx, self.device, 0)? {
             match self.ring.find(&tx, account, self.device, epoch.key_id)? {
                 Some(_) => rest.keys += 1,
                 None => rest.faults.push(format!(

@@ -1,6 +1,8 @@
 //! Puts a damaged store in order: what can be read goes into a new database, what
 //! follows from it is made again, and the old one is kept as it was found.
 
+mod graves;
+mod journal;
 mod rebuild;
 mod salvage;
 

@@ -482,4 +482,6 @@ pub(crate) fn note_old(db: &mut Connection) -> Result<(), OpenError> {
 }
 
 #[cfg(test)]
+mod repair_tests;
+#[cfg(test)]
 mod tests;

@@ -1,29 +1,27 @@
 //! The new database, from what was read of the old one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
-use bailey_envelope::{
-    ChainId, DeviceKeys, DocId, Hash, KeyId, Verified, open_row, seal_row, verify,
-};
-use bailey_model::{AccountId, Entry, Event, Gap, Timestamp};
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use bailey_envelope::{ChainId, DeviceKeys, DocId, Hash, KeyId, Tombstone, Verified, verify};
+use bailey_model::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::graves::first_hole;
 use super::salvage::{Extent, keyed, numbered};
-use super::{RepairError, Repaired, RowKey};
-use crate::chains::{self, Chain, doc_column};
+use super::{RepairError, Repaired};
+use crate::chains::{self, Chain};
 use crate::db::{int, uint};
-use crate::entropy::{Entropy, random};
-use crate::journal::{self, JournalRow};
+use crate::entropy::Entropy;
 use crate::keys::{KeyRecord, KeyRing, store_epoch, store_wraps};
 use crate::reader::read_segment;
-use crate::schema::{pack, unpack};
 use crate::store::{members_stored, put_account, stored_account};
+use crate::thin::tables;
 
 /// Most entries of one document that are told as missing before one that stands in
 /// the journal: more is no damage but another store's row.
-const MAX_MISSING: u64 = 100_000;
+pub(super) const MAX_MISSING: u64 = 100_000;
 /// Tables that are made again or have a way of their own; any other is copied.
-const KNOWN: [&str; 8] = [
+const KNOWN: [&str; 10] = [
     "meta",
     "chains",
     "envelopes",
@@ -32,17 +30,19 @@ const KNOWN: [&str; 8] = [
     "own_docs",
     "wraps",
     "epochs",
+    "segments",
+    "tombstones",
 ];
 
 /// One repair.
 pub(super) struct Rebuild<'a> {
-    old: &'a Connection,
-    new: &'a Connection,
-    ring: KeyRing,
-    keys: &'a DeviceKeys,
-    now: Timestamp,
-    entropy: &'a mut dyn Entropy,
-    said: Repaired,
+    pub(super) old: &'a Connection,
+    pub(super) new: &'a Connection,
+    pub(super) ring: KeyRing,
+    pub(super) keys: &'a DeviceKeys,
+    pub(super) now: Timestamp,
+    pub(super) entropy: &'a mut dyn Entropy,
+    pub(super) said: Repaired,
 }
 
 impl<'a> Rebuild<'a> {
@@ -71,6 +71,7 @@ impl<'a> Rebuild<'a> {
         self.meta()?;
         let known = self.old_chains()?;
         self.envelopes(&known)?;
+        self.graves(&known)?;
         self.account()?;
         self.forged()?;
         self.chains(&known)?;
@@ -85,7 +86,7 @@ impl<'a> Rebuild<'a> {
         Ok(self.said)
     }
 
-    fn part(&mut self, table: &str, extent: Extent) {
+    pub(super) fn part(&mut self, table: &str, extent: Extent) {
         if extent == Extent::Part {
             self.said
                 .lose(format!("{table}: some of it lies on damaged pages"));
@@ -261,9 +262,8 @@ impl<'a> Rebuild<'a> {
             return Ok(());
         };
         let mut present = seqs(self.new, row)?;
-        let first = present.first().copied().unwrap_or(0);
-        let hole = present.iter().zip(first..).find(|(seq, due)| *seq != due);
-        let hole = hole.map(|(_, due)| due).or((first > 1).then_some(1));
+        let graves = tables::graves(self.new, row)?;
+        let hole = first_hole(&present, &graves);
         if let (Some(hole), true) = (hole, id.doc.is_plain()) {
             for seq in present.split_off(present.partition_point(|seq| *seq < hole)) {
                 let bytes = chains::envelope(self.new, row, seq)?.unwrap_or_default();
@@ -274,33 +274,60 @@ impl<'a> Rebuild<'a> {
             self.said
                 .lose(format!("envelope {hole} of {} by {}", id.doc, id.writer));
         }
-        let Some(last) = present.last() else {
-            put(self.new, "DELETE FROM chains WHERE id = ?1", [row])?;
-            return Ok(());
+        let thinned = graves.last();
+        let thinned = thinned.filter(|it| present.last().is_none_or(|last| *last < it.last_seq));
+        let envelope = match (thinned, present.last()) {
+            (None, Some(last)) => chains::envelope(self.new, row, *last)?,
+            (Some(_), _) => None,
+            (None, None) => {
+                put(self.new, "DELETE FROM chains WHERE id = ?1", [row])?;
+                return Ok(());
+            }
         };
-        if before.is_some_and(|before| before.seq > *last) {
+        let verified = envelope.as_deref().map(Verified::from_stored);
+        let end = match (verified, thinned) {
+            (Some(Ok(it)), _) => {
+                let fields = it.header.fields;
+                Some((fields.seq, it.hash, fields.segment, it.header.key_id))
+            }
+            (None, Some(grave)) => Tombstone::decode(&grave.bytes)
+                .ok()
+                .map(|it| (it.last_seq, it.last, it.segment, it.key_id)),
+            _ => None,
+        };
+        if let Some(end) = end {
+            self.end_at(id, row, before, end)?;
+        }
+        Ok(())
+    }
+
+    /// Writes where a chain ends: number, hash, segment and key of its last.
+    fn end_at(
+        &mut self,
+        id: &ChainId,
+        row: i64,
+        before: Option<&Chain>,
+        (last, hash, segment, key_id): (u64, Hash, u32, KeyId),
+    ) -> Result<(), RepairError> {
+        if before.is_some_and(|before| before.seq > last) {
             let text = format!(
                 "what came after envelope {last} of {} by {}",
                 id.doc, id.writer
             );
             self.said.lose(text);
         }
-        let bytes = chains::envelope(self.new, row, *last)?.unwrap_or_default();
-        let Ok(verified) = Verified::from_stored(&bytes) else {
-            return Ok(());
-        };
         let base = before.copied().unwrap_or(Chain {
-            opened: *last,
+            opened: last,
             ..Chain::EMPTY
         });
         let head = Chain {
             row: Some(row),
-            seq: *last,
-            hash: verified.hash,
-            segment: verified.header.fields.segment,
-            key_id: verified.header.key_id,
-            opened: base.opened.min(*last),
-            open_segment: base.open_segment.min(verified.header.fields.segment),
+            seq: last,
+            hash,
+            segment,
+            key_id,
+            opened: base.opened.min(last),
+            open_segment: base.open_segment.min(segment),
             ..base
         };
         chains::put_at(self.new, id, &head, true)?;
@@ -400,134 +427,19 @@ impl<'a> Rebuild<'a> {
         }
         Ok(())
     }
-
-    /// The journal; in the place of a row that is damaged or missing stands that it
-    /// is, so that numbers have no hole.
-    fn journal(&mut self) -> Result<(), RepairError> {
-        let mut rows: BTreeMap<(DocId, u64), JournalRow> = BTreeMap::new();
-        let order = ("doc, no", "doc DESC, no DESC");
-        let columns = "doc, no, segment, key_id, row";
-        let extent = keyed(self.old, "journal", columns, order, &mut |row| {
-            if let Ok(row) = journal_row(row) {
-                rows.insert((row.doc, row.no), row);
-            }
-            Ok(())
-        })?;
-        self.part("journal", extent);
-        let docs: BTreeSet<DocId> = rows.keys().map(|(doc, _)| *doc).collect();
-        let Some(account) = stored_account(self.new)? else {
-            return Ok(());
-        };
-        for doc in docs {
-            let of_doc = rows.range((doc, 0)..=(doc, u64::MAX));
-            let of_doc: Vec<JournalRow> = of_doc.map(|(_, row)| row.clone()).collect();
-            self.journal_of(account, doc, &of_doc)?;
-        }
-        Ok(())
-    }
-
-    fn journal_of(
-        &mut self,
-        account: AccountId,
-        doc: DocId,
-        rows: &[JournalRow],
-    ) -> Result<(), RepairError> {
-        let device = self.keys.id();
-        let mut good: BTreeMap<u64, (&JournalRow, Timestamp)> = BTreeMap::new();
-        let mut made_with: Option<RowKey> = None;
-        for row in rows {
-            let found = self.ring.find(self.new, account, device, row.key_id)?;
-            let key = found.as_ref().map(|key| key.segment_key(doc, row.segment));
-            let entry = key.and_then(|key| open_row(&key, row.no, &row.sealed).ok());
-            let entry = entry.and_then(|packed| unpack(&packed).ok());
-            match (entry, found) {
-                (Some(entry), Some(epoch)) if entry.no == row.no => {
-                    good.insert(row.no, (row, entry.ts));
-                    made_with = Some(RowKey {
-                        epoch,
-                        key_id: row.key_id,
-                        segment: row.segment,
-                    });
-                }
-                _ => {
-                    let place = format!("entry {} of {doc}, in the journal", row.no);
-                    chains::quarantine(
-                        self.new,
-                        &random_hash(&row.sealed),
-                        &row.sealed,
-                        &place,
-                        self.now,
-                    )?;
-                }
-            }
-        }
-        let sealed = chains::load_of(self.new, doc)?;
-        let own = sealed.iter().filter(|(id, _)| id.writer == device);
-        let sealed = own.map(|(_, chain)| chain.last_no).max().unwrap_or(0);
-        let first = sealed.saturating_add(1);
-        let Some(last) = rows.iter().map(|row| row.no).max() else {
-            return Ok(());
-        };
-        if last.saturating_sub(sealed) > MAX_MISSING {
-            self.said.lose(format!("the journal of {doc}: its numbers"));
-            return Ok(());
-        }
-        for no in first..=last {
-            match (good.get(&no), &made_with) {
-                (Some((row, _)), _) => journal::put(self.new, std::iter::once(*row))?,
-                (None, Some(key)) => {
-                    self.said
-                        .lose(format!("entry {no} of {doc}, in the journal"));
-                    let row = self.gap(doc, no, key)?;
-                    journal::put(self.new, std::iter::once(&row))?;
-                }
-                (None, None) => self
-                    .said
-                    .lose(format!("entry {no} of {doc}, in the journal")),
-            }
-        }
-        Ok(())
-    }
-
-    /// A row that says that its entry was lost.
-    fn gap(&mut self, doc: DocId, no: u64, key: &RowKey) -> Result<JournalRow, RepairError> {
-        let entry = Entry {
-            no,
-            ts: self.now,
-            event: Event::Gap(Gap {
-                reason: "the entry that stood here was damaged on the disk".to_owned(),
-            }),
-        };
-        let packed = pack(&entry).map_err(|_| RepairError::Make("the entry of a gap"))?;
-        let segment = key.epoch.segment_key(doc, key.segment);
-        let sealed = seal_row(&segment, no, &packed, random(self.entropy)?);
-        Ok(JournalRow {
-            doc,
-            no,
-            segment: key.segment,
-            key_id: key.key_id,
-            sealed: sealed.ok_or(RepairError::Make("a journal row"))?,
-        })
-    }
-}
-
-fn journal_row(row: &Row<'_>) -> rusqlite::Result<JournalRow> {
-    Ok(JournalRow {
-        doc: doc_column(row, 1)?,
-        no: uint(row.get(2)?),
-        segment: row.get(3)?,
-        key_id: KeyId(row.get(4)?),
-        sealed: row.get(5)?,
-    })
 }
 
 /// Damaged bytes have no hash of their own that anything refers to.
-fn random_hash(bytes: &[u8]) -> Hash {
+pub(super) fn random_hash(bytes: &[u8]) -> Hash {
     use sha2::Digest as _;
     Hash(sha2::Sha256::digest(bytes).into())
 }
 
-fn put(db: &Connection, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<()> {
+pub(super) fn put(
+    db: &Connection,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<()> {
     db.prepare_cached(sql)?.execute(values).map(drop)
 }
 

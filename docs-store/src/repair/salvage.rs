@@ -4,7 +4,7 @@
 use rusqlite::{Connection, Row};
 
 /// Rows beyond this number are not looked for where the last is not known.
-const FURTHEST: i64 = 1 << 40;
+const FURTHEST: i64 = 1 << 62;
 
 /// Whether every row was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

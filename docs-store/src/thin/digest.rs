@@ -77,6 +77,8 @@ impl Digest {
             | Event::Request(_)
             | Event::Receipt(_)
             | Event::Thinned(_)
+            | Event::CaptureStarted(_)
+            | Event::AuditHere(_)
             | Event::Newer(_) => {}
         }
     }

@@ -97,6 +97,27 @@ pub(crate) fn note_segments(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// A segment's columns.
+pub(crate) const SEGMENT: &str =
+    "chain, segment, key_id, hours, first_seq, last_seq, stamp, closed, summed";
+
+/// Puts a segment's row of another database in, from columns that begin at one.
+pub(crate) fn copy_segment(
+    db: &Connection,
+    row: &rusqlite::Row<'_>,
+    at: usize,
+) -> rusqlite::Result<()> {
+    let values = (at..at + 9)
+        .map(|column| row.get::<_, rusqlite::types::Value>(column))
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let sql = format!(
+        "INSERT OR IGNORE INTO segments({SEGMENT}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+    );
+    db.prepare_cached(&sql)?
+        .execute(rusqlite::params_from_iter(values))
+        .map(drop)
+}
+
 /// The newest time at which an envelope was stored.
 pub(crate) fn newest_received(db: &Connection) -> rusqlite::Result<Option<Timestamp>> {
     let found: Option<i64> =
@@ -239,21 +260,27 @@ pub(crate) struct Grave {
     pub(crate) bytes: Vec<u8>,
 }
 
-const GRAVE: &str = "first_seq, last_seq, last_hash, entries, last_no, from_ts, to_ts, days_no, \
+pub(crate) const GRAVE: &str = "first_seq, last_seq, last_hash, entries, last_no, from_ts, to_ts, days_no, \
      stamp, bytes";
 
 fn grave(row: &rusqlite::Row<'_>) -> rusqlite::Result<Grave> {
+    grave_at(row, 0)
+}
+
+/// A tombstone from its columns, [`GRAVE`], which begin at one of a row's.
+pub(crate) fn grave_at(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Grave> {
+    let number = |column: usize| row.get(at + column).map(uint);
     Ok(Grave {
-        first_seq: uint(row.get(0)?),
-        last_seq: uint(row.get(1)?),
-        last_hash: Hash(row.get(2)?),
-        entries: uint(row.get(3)?),
-        last_no: uint(row.get(4)?),
-        from: Timestamp(uint(row.get(5)?)),
-        to: Timestamp(uint(row.get(6)?)),
-        days_no: uint(row.get(7)?),
-        stamp: Timestamp(uint(row.get(8)?)),
-        bytes: row.get(9)?,
+        first_seq: number(0)?,
+        last_seq: number(1)?,
+        last_hash: Hash(row.get(at + 2)?),
+        entries: number(3)?,
+        last_no: number(4)?,
+        from: Timestamp(number(5)?),
+        to: Timestamp(number(6)?),
+        days_no: number(7)?,
+        stamp: Timestamp(number(8)?),
+        bytes: row.get(at + 9)?,
     })
 }
 

@@ -12,15 +12,15 @@ use crate::testing::TempDir;
 use crate::{IngestError, OsEntropy, Outcome, Reader, Role};
 
 const NOW: u64 = 1_796_000_000_000;
-const DAY: u64 = 24 * HOUR_MS;
-const A: BoxId = BoxId([9; 16]);
-const B: BoxId = BoxId([8; 16]);
+pub(super) const DAY: u64 = 24 * HOUR_MS;
+pub(super) const A: BoxId = BoxId([9; 16]);
+pub(super) const B: BoxId = BoxId([8; 16]);
 
-fn keys(no: u8) -> DeviceKeys {
+pub(super) fn keys(no: u8) -> DeviceKeys {
     DeviceKeys::generate([no; 64])
 }
 
-fn at(ms: u64) -> Timestamp {
+pub(super) fn at(ms: u64) -> Timestamp {
     Timestamp(NOW + ms)
 }
 
@@ -33,13 +33,13 @@ fn moment(ms: u64) -> Moment {
     }
 }
 
-fn open(dir: &Path, no: u8, ms: u64) -> Store {
+pub(super) fn open(dir: &Path, no: u8, ms: u64) -> Store {
     let mut store = Store::open(dir, keys(no), at(ms), Box::new(OsEntropy)).unwrap();
     store.look_at_clock(&moment(ms)).unwrap();
     store
 }
 
-fn laptop() -> (TempDir, Store) {
+pub(super) fn laptop() -> (TempDir, Store) {
     let dir = TempDir::new();
     let mut store = open(dir.path(), 1, 0);
     store.create_account("laptop", at(0)).unwrap();
@@ -85,7 +85,7 @@ fn write(store: &mut Store, box_id: BoxId, ms: u64, events: &[Event]) {
 }
 
 /// A flow a day of each box, from day `from` on.
-fn days(store: &mut Store, boxes: &[BoxId], from: u64, count: u64) {
+pub(super) fn days(store: &mut Store, boxes: &[BoxId], from: u64, count: u64) {
     for day in from..from + count {
         for box_id in boxes {
             write(
@@ -98,7 +98,7 @@ fn days(store: &mut Store, boxes: &[BoxId], from: u64, count: u64) {
     }
 }
 
-fn thin(store: &mut Store, ms: u64) -> Vec<Slice> {
+pub(super) fn thin(store: &mut Store, ms: u64) -> Vec<Slice> {
     let mut done = Vec::new();
     loop {
         match store.thin(&moment(ms)).unwrap() {
@@ -109,7 +109,7 @@ fn thin(store: &mut Store, ms: u64) -> Vec<Slice> {
     }
 }
 
-fn dropped(slices: &[Slice]) -> usize {
+pub(super) fn dropped(slices: &[Slice]) -> usize {
     let is = |slice: &&Slice| matches!(slice, Slice::Dropped { .. });
     slices.iter().filter(is).count()
 }

@@ -1,9 +1,12 @@
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bailey_docs_store::{DeviceKeys, OsEntropy};
 use bailey_model::{BoxId, Gap};
 
 use super::*;
+use crate::config::Audit;
 
 const DOC: DocId = DocId::Box(BoxId([1; 16]));
 
@@ -23,7 +26,9 @@ fn thread(name: &str, durable: Durable) -> (Folder, Thread, mpsc::Receiver<Store
     let mut store = Store::open(&folder.0, keys, clock::now(), entropy).unwrap();
     store.create_account("test", clock::now()).unwrap();
     let (tells, told) = mpsc::channel(1024);
-    (folder, Thread::new(store, tells, durable), told)
+    let forgot = Arc::new(AtomicBool::new(false));
+    let thinner = Thinner::new(Audit::default(), &mut store, forgot);
+    (folder, Thread::new(store, thinner, tells, durable), told)
 }
 
 fn append(doc: DocId, urgency: Urgency) -> StoreAsk {

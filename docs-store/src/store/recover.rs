@@ -1,0 +1,103 @@
+//! What a store finds when it opens: where its documents are, what a crash left.
+
+use bailey_envelope::{ChainId, DocId};
+use bailey_model::Timestamp;
+use rusqlite::TransactionBehavior;
+
+use super::{Store, drop_mark, has_mark};
+use crate::chains;
+use crate::db::DbError;
+use crate::error::OpenError;
+use crate::own::{self, OwnDoc, Unsealed};
+use crate::spans;
+use crate::{journal, reader, schema};
+
+impl Store {
+    pub(super) fn load_own_docs(&mut self) -> Result<(), OpenError> {
+        for (doc, incarnation, next_no) in own::load(&self.db)? {
+            let id = ChainId {
+                doc,
+                writer: self.device,
+                incarnation,
+            };
+            let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
+            own.next_no = next_no.max(1);
+            own.before = self.chains.get(&id).map(|chain| (incarnation, chain.hash));
+        }
+        // What another life of this device wrote, if this one was restored.
+        for (id, chain) in self
+            .chains
+            .iter()
+            .filter(|(id, _)| id.writer == self.device)
+        {
+            let own = self.docs.entry(id.doc).or_insert_with(OwnDoc::new);
+            own.next_no = own.next_no.max(chain.last_no.saturating_add(1));
+        }
+        Ok(())
+    }
+
+    /// Whether this start has given a number in a document.
+    pub(crate) fn has_numbered(&self, doc: DocId) -> bool {
+        let own = self.docs.get(&doc);
+        own.is_some_and(|own| own.tip.is_some() || !own.batch.is_empty())
+            || self.pending.iter().any(|pending| pending.row.doc == doc)
+    }
+
+    /// Counts the segments that a version without [`spans`] stored.
+    pub(super) fn count_old_segments(&mut self) -> Result<(), OpenError> {
+        let (true, Some(account)) = (has_mark(&self.db, "uncounted")?, self.account()) else {
+            return Ok(());
+        };
+        let tx = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for (id, chain) in self.chains.iter().filter(|(id, _)| !id.doc.is_plain()) {
+            let Some(row) = chain.row else { continue };
+            for segment in chains::segments(&tx, row)? {
+                let read = reader::read_segment(&tx, &mut self.ring, account, id, chain, segment)?;
+                if let Some(span) = spans::Span::of_entries(&read) {
+                    spans::add(&tx, row, segment, &span)?;
+                }
+            }
+        }
+        drop_mark(&tx, "uncounted")?;
+        Ok(tx.commit()?)
+    }
+
+    /// Opens what a crash left in the journal, and seals it.
+    pub(super) fn recover_journal(&mut self, now: Timestamp) -> Result<(), OpenError> {
+        let rows = journal::load(&self.db, None)?;
+        let Some(account) = self.account() else {
+            self.unsynced = false;
+            return Ok(());
+        };
+        self.unsealed = rows.len();
+        for row in rows {
+            let damaged = || OpenError::Journal {
+                doc: row.doc,
+                no: row.no,
+            };
+            let key = self
+                .ring
+                .find(&self.db, account, self.device, row.key_id)?
+                .ok_or_else(damaged)?;
+            let key = key.segment_key(row.doc, row.segment);
+            let packed = bailey_envelope::open_row(&key, row.no, &row.sealed);
+            let packed = packed.map_err(|_| damaged())?.to_vec();
+            let own = self.docs.entry(row.doc).or_insert_with(OwnDoc::new);
+            own.next_no = own.next_no.max(row.no + 1);
+            let ts = schema::unpack(&packed).map_err(|_| damaged())?.ts;
+            own.push(Unsealed {
+                no: row.no,
+                ts,
+                packed,
+            });
+        }
+        self.build_all(now)?;
+        // Built and kept: the next sealing stores it once there is room.
+        match self.write_built(true).and_then(|()| self.sync()) {
+            Ok(()) | Err(DbError::Full) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
