@@ -11,6 +11,7 @@ mod db;
 mod durable;
 mod entropy;
 mod error;
+pub mod fuzz;
 mod guard;
 mod ingest;
 mod journal;

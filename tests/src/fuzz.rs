@@ -63,6 +63,18 @@ pub fn targets() -> Vec<Target> {
             mend: pool::mend_body,
             ..target("body", bailey_docs_store::fuzz_body, pool::bodies())
         },
+        target("entry", bailey_docs_store::fuzz::entry, pool::entries()),
+        target("row", bailey_docs_store::fuzz::row, pool::entries()),
+        target(
+            "key_record",
+            bailey_docs_store::fuzz::key_record,
+            bailey_docs_store::fuzz::key_records(),
+        ),
+        target(
+            "account_record",
+            bailey_docs_store::fuzz::account_record,
+            bailey_docs_store::fuzz::account_records(),
+        ),
         target("session", talk::session, talk::sessions()),
         target("pairing", talk::pairing, talk::pairings()),
         target("texts", texts::run, pool::texts()),

@@ -474,10 +474,13 @@ fn copy_table(old: &Connection, new: &Connection, table: &str) -> rusqlite::Resu
         .into_iter()
         .filter(|name| known.iter().any(|it| it == name))
         .collect();
-    if both.is_empty() || keys.is_empty() {
+    if both.is_empty() {
         return Ok(None);
     }
-    let key: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
+    let mut key: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
+    if key.is_empty() {
+        key.push("rowid");
+    }
     let (up, down) = (key.join(", "), key.join(" DESC, ") + " DESC");
     let marks: Vec<String> = (1..=both.len()).map(|at| format!("?{at}")).collect();
     let insert = format!(

@@ -331,3 +331,15 @@ fn a_store_of_a_newer_version_is_refused_and_left_alone() {
     assert!(refused.to_string().contains("newer version"), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
+
+#[test]
+fn a_store_of_the_version_before_is_brought_up_by_a_repair_and_loses_nothing() {
+    let dir = TempDir::new();
+    std::fs::write(dir.path().join("store.db"), include_bytes!("v1/store.db")).unwrap();
+    let said = repair(dir.path(), &keys(2), at(20_000), &mut OsEntropy).unwrap();
+    assert_eq!((said.losses, &said.lost), (0, &vec![]), "{said:?}");
+    drop(open(&dir, 2, at(7_000_000)));
+    let mut entries = read(&dir, 2, BOX);
+    entries.retain(|(device, _)| *device == keys(1).id());
+    assert_eq!(entries.len(), 4_202);
+}

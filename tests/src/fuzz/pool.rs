@@ -197,6 +197,17 @@ pub(super) fn mend_body(body: &mut [u8]) {
     }
 }
 
+/// An entry of each kind, packed.
+pub(super) fn entries() -> Vec<Vec<u8>> {
+    const FROZEN: &str = include_str!("../../../docs-store/src/schema/frozen.txt");
+    FROZEN.lines().filter_map(octets).collect()
+}
+
+fn octets(line: &str) -> Option<Vec<u8>> {
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    line.trim().as_bytes().chunks(2).map(pair).collect()
+}
+
 /// Text that would steer a terminal or a shell.
 pub(super) fn texts() -> Vec<Vec<u8>> {
     [
