@@ -198,26 +198,6 @@ pub struct CheckRow {
     pub faults: Vec<String>,
 }
 
-/// What a repair of the store did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RepairRow {
-    /// Schema version.
-    pub v: u32,
-    /// The folder with the database as it was found; null where nothing was wrong.
-    pub kept: Option<String>,
-    /// Envelopes carried over.
-    pub envelopes: u64,
-    /// Entries of the journal carried over, those that say that one was lost
-    /// among them.
-    pub entries: u64,
-    /// How many things could not be carried over.
-    pub losses: u64,
-    /// The first of them, each with its place.
-    pub lost: Vec<String>,
-    /// What was made again from what could be read.
-    pub rebuilt: Vec<String>,
-}
-
 /// What was measured inside a box before its command ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportRow {

@@ -436,6 +436,7 @@ fn read_acknowledged(output: impl BufRead, first: &std::sync::mpsc::Sender<()>) 
 }
 
 fn check_acknowledged(dir: &TempDir, acknowledged: &[u64; 3]) {
+    crate::ledger::sound(dir);
     for (doc, known) in acknowledged.iter().enumerate() {
         let doc = DocId::Box(BoxId([u8::try_from(doc).unwrap(); 16]));
         let entries = read(dir, 1, doc);

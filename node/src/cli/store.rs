@@ -2,13 +2,14 @@
 
 use bailey_docs_store::{OsEntropy, Repaired};
 use bailey_model::Timestamp;
+use serde::Serialize;
 
 use super::args::JsonArgs;
 use super::{out, read};
 use crate::api::{Ask, Failure, Tell};
 use crate::daemon::clock;
 use crate::paths::Paths;
-use crate::rows::{self, CheckRow, RepairRow};
+use crate::rows::{self, CheckRow};
 use crate::show;
 use crate::vault;
 
@@ -100,6 +101,26 @@ pub(super) fn repair(args: &JsonArgs) -> Result<u8, Failure> {
         false => say(&row)?,
     }
     Ok(if row.losses == 0 { 0 } else { EXIT_FAULTY })
+}
+
+/// What a repair of the store did.
+#[derive(Debug, Serialize)]
+struct RepairRow {
+    /// Schema version.
+    v: u32,
+    /// The folder with the database as it was found; null where nothing was wrong.
+    kept: Option<String>,
+    /// Envelopes carried over.
+    envelopes: u64,
+    /// Entries of the journal carried over, those that say that one was lost
+    /// among them.
+    entries: u64,
+    /// How many things could not be carried over.
+    losses: u64,
+    /// The first of them, each with its place.
+    lost: Vec<String>,
+    /// What was made again from what could be read.
+    rebuilt: Vec<String>,
 }
 
 fn row_of(repaired: Repaired) -> RepairRow {
