@@ -16,6 +16,8 @@ use crate::thin::{Noted, tables};
 
 /// How long an urgent entry waits for others to go with it, in milliseconds.
 const URGENT_MS: u64 = 250;
+/// What stands for an epoch in what is kept here; 0 is what is not sealed.
+const NO_EPOCH: u32 = u32::MAX;
 /// How long after a failed sealing the next is tried, in milliseconds.
 const RETRY_MS: u64 = 1_000;
 /// How long an epoch is sealed under, in milliseconds: its key can be forgotten a
@@ -223,7 +225,7 @@ impl Store {
         let epoch = match doc.is_here() {
             // What stays here is of no epoch: nobody is handed its key.
             true => Current {
-                number: 0,
+                number: NO_EPOCH,
                 made: now,
                 key: self.keys.here_key(),
             },

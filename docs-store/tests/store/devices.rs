@@ -429,3 +429,39 @@ fn documents_are_listed_with_their_writers() {
     assert_eq!(writers(unsealed), Some(1));
     assert_eq!(writers(DocId::Account), None);
 }
+
+/// Written before the second device came and after, sealed and not, and after another
+/// start: the device that wrote it reads it, and nothing of it goes over.
+#[test]
+fn what_is_kept_here_goes_to_no_other_device() {
+    let here = DocId::Here(BoxId([7; 16]));
+    let (dir_a, mut a) = laptop();
+    write(&mut a, here, &["before pairing"], NOW);
+    write(&mut a, DocId::HereNotices, &["notice"], NOW);
+    a.seal_all(NOW).unwrap();
+    let dir_b = TempDir::new();
+    let mut b = open(&dir_b, 2, NOW);
+    pair(&mut a, &mut b, 2, Role::Full, NOW);
+    write(&mut a, here, &["after pairing"], at(1));
+    a.seal_all(at(1)).unwrap();
+    drop(a);
+    let mut a = open(&dir_a, 1, at(2));
+    write(&mut a, here, &["after a start"], at(2));
+    a.seal_all(at(2)).unwrap();
+    write(&mut a, here, &["in the journal"], at(3));
+    assert!(a.heads().iter().all(|head| !head.chain.doc.is_here()));
+    let (taken, refused) = sync(&a, &mut b, at(4));
+    assert!(refused.is_empty(), "{refused:?}");
+    assert!(taken.iter().all(|taken| !taken.chain.doc.is_here()));
+    let own: Vec<String> = texts(&read(&dir_a, 1, here))
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    let written = ["before pairing", "after pairing", "after a start", "in the journal"];
+    assert_eq!(own, written);
+    assert_eq!(read(&dir_a, 1, DocId::HereNotices).len(), 1);
+    assert_eq!(read(&dir_b, 2, here), []);
+    // Who has the bytes all the same, and is of the account, has no key for them.
+    let chains = Reader::open(dir_a.path(), keys(2)).unwrap().read(here, None).unwrap();
+    assert_eq!(chains.entries, []);
+}

@@ -472,7 +472,7 @@ fn shown(end: std::net::SocketAddr) -> String {
 
 /// One refusal in words.
 fn describe(refused: &FlowRefused) -> String {
-    let host = refused.host.as_ref().map(|host| show::text(host.as_str()));
+    let host = refused.host.as_ref().map(|host| show::host(host.as_str()));
     if let (Some(client), Some(dst)) = (refused.direction.client(), refused.dst) {
         let (proto, port, why) = (refused.proto, dst.port(), refused.refusal.as_str());
         return format!("{proto} from {client} to its port {port}: {why}");

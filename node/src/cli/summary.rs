@@ -299,7 +299,7 @@ fn line(host: &str, place: &Place) -> String {
         how.push(format!("refused ×{}", place.refused));
     }
     let class = place.class.as_deref().map(show::text).unwrap_or_default();
-    let host = show::text(host);
+    let host = show::host(host);
     format!("{host:<32} {class:<9} {}", how.join(" · "))
 }
 
