@@ -5,7 +5,7 @@
 mod end;
 mod qtype;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bailey_model::{
     AddrClass, AxisReport, BoundaryReport, DeviceId, Direction, EndReason, Entry, Event, Fact,
@@ -106,8 +106,8 @@ pub struct FlowRow {
     pub outer_src_ip: Option<IpAddr>,
     /// Its port.
     pub outer_src_port: Option<u16>,
-    /// Community ID of the flow as the world outside the gate sees it, where it was
-    /// dialled.
+    /// Community ID of the flow as the world outside the gate sees it, once that end is
+    /// known.
     #[serde(default)]
     pub outer_community_id: Option<String>,
     /// The term of the reach, or the published port, that granted it.
@@ -441,6 +441,8 @@ impl FlowRow {
         self.rule = Some(opened.granted.0.clone());
         let tuple = &opened.tuple;
         self.community_id = community_id(tuple.proto, tuple.src, tuple.dst);
+        // Of one that goes out, the outer end is known at its end.
+        self.outer_community_id = self.outer_id();
         self
     }
 
@@ -502,17 +504,24 @@ impl FlowRow {
     }
 
     fn outer_id(&self) -> Option<String> {
-        // Of one that came in, the port that it came to is not in its row.
-        if self.direction.as_deref() != Some("out") {
-            return None;
-        }
         let proto = match self.proto.as_deref()? {
             "tcp" => Proto::Tcp,
             "udp" => Proto::Udp,
             _ => return None,
         };
         let src = SocketAddr::new(self.outer_src_ip?, self.outer_src_port?);
-        let dst = SocketAddr::new(self.dst_ip?, self.dst_port?);
+        let dst = match self.direction.as_deref()? {
+            // It came to a port of the node's loopback, which its grant names.
+            "in" => {
+                let port = self.rule.as_deref()?.strip_prefix("publish ")?;
+                let port = port.split(':').next()?.parse().ok()?;
+                match src.is_ipv4() {
+                    true => (Ipv4Addr::LOCALHOST, port).into(),
+                    false => (Ipv6Addr::LOCALHOST, port).into(),
+                }
+            }
+            _ => SocketAddr::new(self.dst_ip?, self.dst_port?),
+        };
         community_id(proto, src, dst)
     }
 

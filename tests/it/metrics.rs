@@ -11,8 +11,11 @@ use crate::common::{boxed, daemon, flows, world};
 /// Where the figures are served in these worlds.
 const AT: &str = "127.0.0.1:9464";
 
+/// A name, its labels, and its value.
+type Sample = (String, Vec<(String, String)>, f64);
+
 /// The samples of a text, by the Python client's parser where that is there.
-fn samples(text: &str) -> Vec<(String, Vec<(String, String)>, f64)> {
+fn samples(text: &str) -> Vec<Sample> {
     let Some(python) = readers() else {
         println!("SKIPPED: no readers (.ci/readers)");
         return Vec::new();

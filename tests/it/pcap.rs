@@ -136,7 +136,7 @@ fn a_capture_ends_at_its_time_and_is_taken_only_where_there_is_a_gate() {
 /// A box that sends as fast as it can is not held up, and what the file lacks is
 /// said in it.
 #[test]
-fn a_box_is_as_fast_while_its_headers_are_captured() {
+fn what_a_capture_lacks_is_counted_and_its_box_goes_on() {
     let (world, _daemons) = world(1);
     let script =
         "read go; curl -sS -o /dev/null http://shop.example/bytes/50000000 && echo done; read stop";

@@ -108,6 +108,15 @@ fn a_page_of_a_box_is_on_the_nodes_loopback_and_each_flow_is_entered() {
         );
         let client: std::net::IpAddr = row["outer_src_ip"].as_str().unwrap().parse().unwrap();
         assert!(client.is_loopback() && row["outer_src_port"].as_u64().unwrap() > 0);
+        // Outside, it came to the published port of the loopback.
+        let port = u16::try_from(row["outer_src_port"].as_u64().unwrap()).unwrap();
+        let published = (client, 8080).into();
+        let id = bailey_node::community::community_id(
+            bailey_model::Proto::Tcp,
+            (client, port).into(),
+            published,
+        );
+        assert_eq!(row["outer_community_id"].as_str(), id.as_deref());
         assert!(row["bytes_in"].as_u64().unwrap() > 50, "{row}");
         assert!(row["bytes_out"].as_u64().unwrap() > 50, "{row}");
     }

@@ -457,11 +457,19 @@ fn what_is_kept_here_goes_to_no_other_device() {
         .into_iter()
         .map(|(_, text)| text)
         .collect();
-    let written = ["before pairing", "after pairing", "after a start", "in the journal"];
+    let written = [
+        "before pairing",
+        "after pairing",
+        "after a start",
+        "in the journal",
+    ];
     assert_eq!(own, written);
     assert_eq!(read(&dir_a, 1, DocId::HereNotices).len(), 1);
     assert_eq!(read(&dir_b, 2, here), []);
     // Who has the bytes all the same, and is of the account, has no key for them.
-    let chains = Reader::open(dir_a.path(), keys(2)).unwrap().read(here, None).unwrap();
+    let chains = Reader::open(dir_a.path(), keys(2))
+        .unwrap()
+        .read(here, None)
+        .unwrap();
     assert_eq!(chains.entries, []);
 }

@@ -121,21 +121,7 @@ impl Fold {
                 }
                 self.notices.push_back((writer, entry.ts, notice.clone()));
             }
-            Event::Request(request) => {
-                self.make_room_for_request();
-                self.seen += 1;
-                let seen = self.seen;
-                // An id seen before is the same request, or a forgery of it by
-                // another member: the first stands.
-                self.requests
-                    .entry(request.id)
-                    .or_insert_with(|| RequestState {
-                        from: writer,
-                        request: request.clone(),
-                        receipt: None,
-                        seen,
-                    });
-            }
+            Event::Request(request) => self.keep_request(writer, request),
             Event::Receipt(receipt) => {
                 let state = self.requests.get_mut(&receipt.request);
                 if let Some(state) = state.filter(|state| state.request.node == writer) {
@@ -153,6 +139,22 @@ impl Fold {
             | Event::Newer(_) => {}
             Event::Report(report) => self.keep_report(writer, entry.ts, report),
         }
+    }
+
+    fn keep_request(&mut self, writer: DeviceId, request: &Request) {
+        self.make_room_for_request();
+        self.seen += 1;
+        let seen = self.seen;
+        // An id seen before is the same request, or a forgery of it by
+        // another member: the first stands.
+        self.requests
+            .entry(request.id)
+            .or_insert_with(|| RequestState {
+                from: writer,
+                request: request.clone(),
+                receipt: None,
+                seen,
+            });
     }
 
     /// Keeps the newest of each box, and of all.

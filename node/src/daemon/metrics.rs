@@ -85,6 +85,12 @@ impl Metrics {
 
     fn text(&self, now: &Now) -> String {
         let mut page = Page::default();
+        Self::gauges(&mut page, now);
+        self.counters(&mut page);
+        page.0
+    }
+
+    fn gauges(page: &mut Page, now: &Now) {
         let version = env!("CARGO_PKG_VERSION");
         page.family("bailey_build_info", "gauge", "The version that runs.");
         page.sample("bailey_build_info", &[("version", version)], 1);
@@ -110,6 +116,9 @@ impl Metrics {
             page.family(name, "gauge", help);
             page.sample(name, &[], value);
         }
+    }
+
+    fn counters(&self, page: &mut Page) {
         for (name, help, value) in [
             ("bailey_boxes_started_total", "Boxes started.", self.started),
             (
@@ -167,7 +176,6 @@ impl Metrics {
         );
         page.sample(name, &[("direction", "out")], self.bytes_out);
         page.sample(name, &[("direction", "in")], self.bytes_in);
-        page.0
     }
 }
 

@@ -10,37 +10,45 @@ use crate::row_fold::{Fold, Late};
 /// When everything here happens.
 const TS: Timestamp = Timestamp(1_796_041_800_123);
 
+fn opened(flow: u64, proto: Proto, src: &str, dst: &str, host: Option<&str>) -> Event {
+    Event::FlowOpened(FlowOpened {
+        flow: FlowId(flow),
+        direction: Direction::Out,
+        tuple: FiveTuple {
+            proto,
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+        },
+        host: host.and_then(Host::new),
+        host_from: host.map_or(HostFrom::None, |_| HostFrom::Dns),
+        class: AddrClass::Internet,
+        granted: Granted("internet".to_owned()),
+    })
+}
+
+fn refused(
+    proto: Proto,
+    dst: Option<&str>,
+    host: Option<&str>,
+    class: Option<AddrClass>,
+    refusal: Refusal,
+) -> Event {
+    Event::FlowRefused(FlowRefused {
+        direction: Direction::Out,
+        proto,
+        src: dst.map(|_| "192.0.2.2:40002".parse().unwrap()),
+        dst: dst.map(|dst| dst.parse().unwrap()),
+        host: host.and_then(Host::new),
+        host_from: HostFrom::Dns,
+        class,
+        refusal,
+        count: 3,
+    })
+}
+
 /// One row of each shape: a flow with a name and an end, one of IPv6 that is open, an
 /// echo, a refused dial, a refused name, a name, and what has no network in it.
 fn rows() -> Vec<FlowRow> {
-    let opened = |flow, proto, src: &str, dst: &str, host: Option<&str>| {
-        Event::FlowOpened(FlowOpened {
-            flow: FlowId(flow),
-            direction: Direction::Out,
-            tuple: FiveTuple {
-                proto,
-                src: src.parse().unwrap(),
-                dst: dst.parse().unwrap(),
-            },
-            host: host.and_then(Host::new),
-            host_from: host.map_or(HostFrom::None, |_| HostFrom::Dns),
-            class: AddrClass::Internet,
-            granted: Granted("internet".to_owned()),
-        })
-    };
-    let refused = |proto, dst: Option<&str>, host: Option<&str>, class, refusal| {
-        Event::FlowRefused(FlowRefused {
-            direction: Direction::Out,
-            proto,
-            src: dst.map(|_| "192.0.2.2:40002".parse().unwrap()),
-            dst: dst.map(|dst| dst.parse().unwrap()),
-            host: host.and_then(Host::new),
-            host_from: HostFrom::Dns,
-            class,
-            refusal,
-            count: 3,
-        })
-    };
     let events = vec![
         opened(
             1,

@@ -1064,3 +1064,20 @@ fn the_first_frames_bytes_are_these() {
     expected.extend([0xac, 0x02, 1]);
     assert_eq!(bytes, expected);
 }
+
+#[test]
+fn what_is_kept_here_has_no_form_on_the_wire() {
+    for (doc, has_one) in [
+        (DocId::Box(BoxId([1; 16])), true),
+        (DocId::Here(BoxId([1; 16])), false),
+        (DocId::HereNotices, false),
+    ] {
+        let chain: crate::wire::Chain = chain(1, doc).into();
+        assert_eq!(
+            crate::wire::encode(&chain, 1000).is_some(),
+            has_one,
+            "{doc}"
+        );
+        assert_eq!(ChainId::from(chain).doc, doc);
+    }
+}
