@@ -54,6 +54,36 @@ fn installed(paths: &[&str]) -> bool {
     missing.is_empty()
 }
 
+/// A JDK, wherever one is: by its own variable, in `PATH`, or where systems put them.
+fn jdk() -> Option<PathBuf> {
+    let home_of = |program: PathBuf| -> Option<PathBuf> {
+        let program = std::fs::canonicalize(program).ok()?;
+        Some(program.parent()?.parent()?.to_path_buf())
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).filter_map(|folder| home_of(folder.join("javac")));
+    let below = |folder: &str| {
+        let found = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        found.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let put = ["/usr/lib/jvm", "/usr/local/lib/jvm", "/opt"].map(below);
+    let whole = |home: &PathBuf| {
+        ["bin/java", "bin/javac", "conf/security/java.security"]
+            .iter()
+            .all(|part| home.join(part).is_file())
+    };
+    let said = std::env::var_os("JAVA_HOME").map(PathBuf::from);
+    let found = said
+        .into_iter()
+        .chain(in_path)
+        .chain(put.into_iter().flatten())
+        .find(whole);
+    if found.is_none() {
+        println!("SKIPPED: no JDK is installed (.ci/packages resolvers)");
+    }
+    std::fs::canonicalize(found?).ok()
+}
+
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("it/resolvers")
 }
@@ -275,28 +305,26 @@ fn go_by_its_own_resolver_and_by_the_c_librarys() {
 
 #[test]
 fn java() {
-    if !installed(&["/usr/bin/java", "/usr/bin/javac"]) {
-        return;
-    }
+    let Some(home) = jdk() else { return };
     let (world, _daemons) = world(1);
     let folder = clients(&world).display().to_string();
-    let mut command = Command::new("/usr/bin/javac");
+    let mut command = Command::new(home.join("bin/javac"));
     command.current_dir(sources());
     let _built = run(command.args(["-d", &folder, "Lookup.java"])).ok();
-    let java = std::fs::canonicalize("/usr/bin/java").unwrap();
+    let java = home.join("bin/java");
     let words = Words {
         none: "unknown",
         empty: "unknown",
         many: 100..=100,
     };
-    // Debian keeps its settings in /etc, where a box has only what it is granted.
-    let settings = java
-        .parent()
-        .unwrap()
-        .join("../conf/security/java.security");
-    let settings = std::fs::canonicalize(settings).unwrap();
-    let settings = settings.ancestors().nth(2).unwrap();
-    let grant = format!("{}:ro", settings.display());
+    // Debian keeps its settings in /etc, where a box has only what it is granted;
+    // others keep them, and all of it, outside of /usr.
+    let settings = std::fs::canonicalize(home.join("conf/security/java.security")).unwrap();
+    let also = match home.starts_with("/usr") {
+        true => settings.ancestors().nth(2).unwrap(),
+        false => &home,
+    };
+    let grant = format!("{}:ro", also.display());
     let command = format!("{} -cp {folder} Lookup", java.display());
     check_with(&world, "java", &["--grant", &grant], &command, &words);
 }

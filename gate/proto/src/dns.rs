@@ -61,6 +61,8 @@ const MAX_TRIES: usize = 6;
 /// Most questions being answered at once: what the rate lets in within
 /// [`ANSWER_WITHIN`], and some.
 pub(crate) const MAX_QUESTIONS: usize = 256;
+/// Most exchanges over TCP at once: each holds a message of up to 64 KiB.
+pub(crate) const MAX_TCP_EXCHANGES: usize = 32;
 /// Most entries waited for at once, those of questions given up included.
 const MAX_ENTRIES: usize = 512;
 /// Questions a second that may become an entry; each is a journal row.
@@ -389,7 +391,11 @@ impl Dns {
                 if attempt.over == Transport::Udp && !attempt.server.ip().is_multicast() =>
             {
                 self.end_exchange(number, id);
-                self.exchange(number, attempt.server, Transport::Tcp);
+                if self.tcp_exchanges() < MAX_TCP_EXCHANGES {
+                    self.exchange(number, attempt.server, Transport::Tcp);
+                } else {
+                    self.try_resolver(now, number);
+                }
             }
             Parsed::Failed => {
                 self.end_exchange(number, id);

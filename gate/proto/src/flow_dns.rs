@@ -24,7 +24,7 @@ const MAX_ASKED: usize = 1024;
 /// Longest question taken over TCP: a name, a type and options fit many times.
 const MAX_QUESTION: usize = 4096;
 /// Octets of the longest answer, with its length before it (RFC 1035 §4.2.2).
-const MAX_ANSWER: usize = 2 + 65_535;
+pub(crate) const MAX_ANSWER: usize = 2 + 65_535;
 /// Answers that may wait in one connection before its next question is read.
 const MAX_ANSWERS: usize = 128 << 10;
 
@@ -32,8 +32,16 @@ const MAX_ANSWERS: usize = 128 << 10;
 /// whole, answers, the last of which may be the longest, and the segment under way.
 pub(crate) const MAX_CONNECTION_BYTES: usize = {
     let (from, to) = Size::Dns.bytes();
-    from + to + from + MAX_QUESTION + MAX_ANSWERS + MAX_ANSWER
+    from + to + 2 + MAX_QUESTION + from + MAX_ANSWERS + MAX_ANSWER
 };
+
+/// What a connection has to read.
+enum Next {
+    Question(Vec<u8>),
+    Nothing,
+    /// It is no such stream.
+    Unsound,
+}
 
 /// A question by its asker and id: where it was put to.
 type Key = (Transport, SocketAddr, u16);
@@ -179,15 +187,20 @@ impl Door {
 
     /// Reads questions, writes answers, closes what is done.
     fn turn(&mut self, common: &mut Common, now: Now, ends: Ends, out: &mut dyn Outlet) {
-        let mut questions = Vec::new();
-        let Some(connection) = self.connections.get_mut(&ends) else {
-            return;
+        // One at a time: an answer takes its room before the next question is read.
+        let sound = loop {
+            let Some(connection) = self.connections.get_mut(&ends) else {
+                return;
+            };
+            match connection.next() {
+                Next::Question(question) => {
+                    self.ask(common, now, Transport::Tcp, ends, &question);
+                    self.flush(common, now, out);
+                }
+                Next::Nothing => break true,
+                Next::Unsound => break false,
+            }
         };
-        let sound = connection.read(&mut questions);
-        for question in questions {
-            self.ask(common, now, Transport::Tcp, ends, &question);
-        }
-        self.flush(common, now, out);
         let Some(connection) = self.connections.get_mut(&ends) else {
             return;
         };
@@ -362,9 +375,24 @@ impl Door {
 }
 
 impl Connection {
-    /// Takes whole questions out of the stream; false if it is no such stream.
-    fn read(&mut self, questions: &mut Vec<Vec<u8>>) -> bool {
-        while self.outbox.len() < MAX_ANSWERS && self.engine.socket().can_recv() {
+    /// Takes the next whole question out of the stream, if its answer has room.
+    fn next(&mut self) -> Next {
+        while self.outbox.len() < MAX_ANSWERS {
+            if let Some((&[hi, lo], rest)) = self.inbox.split_first_chunk() {
+                let len = usize::from(u16::from_be_bytes([hi, lo]));
+                if len > MAX_QUESTION {
+                    return Next::Unsound;
+                }
+                if let Some(question) = rest.get(..len) {
+                    let question = question.to_vec();
+                    self.in_flight += 1;
+                    self.inbox.drain(..2 + len);
+                    return Next::Question(question);
+                }
+            }
+            if !self.engine.socket().can_recv() {
+                break;
+            }
             let inbox = &mut self.inbox;
             let read = self.engine.socket().recv(|bytes| {
                 inbox.extend_from_slice(bytes);
@@ -373,20 +401,8 @@ impl Connection {
             if read.is_err() {
                 break;
             }
-            while let Some((&[hi, lo], rest)) = self.inbox.split_first_chunk() {
-                let len = usize::from(u16::from_be_bytes([hi, lo]));
-                if len > MAX_QUESTION {
-                    return false;
-                }
-                let Some(question) = rest.get(..len) else {
-                    break;
-                };
-                questions.push(question.to_vec());
-                self.in_flight += 1;
-                self.inbox.drain(..2 + len);
-            }
         }
-        true
+        Next::Nothing
     }
 
     fn write(&mut self, now: Now, wire: &mut Out<'_>) {

@@ -225,6 +225,14 @@ impl Dns {
         }
     }
 
+    pub(super) fn tcp_exchanges(&self) -> usize {
+        let questions = self.questions.values();
+        let attempts = questions.flat_map(|question| &question.attempts);
+        attempts
+            .filter(|attempt| attempt.over == Transport::Tcp)
+            .count()
+    }
+
     pub(super) fn end_exchange(&mut self, number: u64, id: ExchangeId) {
         if let Some(question) = self.questions.get_mut(&number) {
             question.attempts.retain(|attempt| attempt.id != id);

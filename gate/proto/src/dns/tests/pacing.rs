@@ -395,3 +395,25 @@ fn closing_tells_every_count_and_answers_nothing_more() {
     assert!(bench.out.is_empty());
     assert_eq!(bench.dns.poll_timeout(), None);
 }
+
+#[test]
+fn exchanges_over_tcp_are_bounded_and_others_are_asked_elsewhere() {
+    let mut bench = Bench::new("internet");
+    let mut over_tcp = 0;
+    for number in 0..2 * MAX_TCP_EXCHANGES {
+        let name = format!("n{number}.example");
+        let (id, server, _, asked) = bench.asked(&name, RecordType::TXT);
+        let mut cut = with(&asked, &[]);
+        cut.metadata.truncation = true;
+        bench.answer(id, server, &cut);
+        let next = bench.exchanges().remove(0);
+        if next.2 == Transport::Tcp {
+            assert_eq!(next.1, server);
+            over_tcp += 1;
+        } else {
+            assert_ne!(next.1, server);
+        }
+        bench.now += Duration::from_millis(20);
+    }
+    assert_eq!(over_tcp, MAX_TCP_EXCHANGES);
+}
