@@ -429,7 +429,7 @@ fn why_says_what_no_word_grants_and_what_a_box_that_ended_would_want() {
     for what in [
         "169.254.169.254:80",
         "127.0.0.1:80",
-        "x.local",
+        "x.test",
         "224.0.0.251",
     ] {
         let said = why(&world, what);
@@ -442,6 +442,8 @@ fn why_says_what_no_word_grants_and_what_a_box_that_ended_would_want() {
             "{said}"
         );
     }
+    // Names of the link are asked for by a word of their own.
+    assert_eq!(why(&world, "x.local")["grant"], "bailey allow yard mdns");
     // The gate's address stands for the node's loopback, port by port.
     for what in ["192.0.0.1:80/tcp", "host.bailey:80/tcp"] {
         let said = why(&world, what);

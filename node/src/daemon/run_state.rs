@@ -379,8 +379,15 @@ impl Run {
     /// A name that is refused was asked for as one of the web. Too many of them are
     /// as if they were not.
     pub(crate) fn note_web_name(&mut self, host: Host) {
-        if self.web_names.len() < MAX_WEB_NAMES {
-            self.web_names.insert(host);
+        let first = self.web_names.len() < MAX_WEB_NAMES && self.web_names.insert(host.clone());
+        let key = (Proto::Dns, Some(host), None, Refusal::NameOutsideReach);
+        if let Some((refused, _)) = self.refusals.get(&key).filter(|_| first) {
+            // It was told as any other before; what would grant it is another term now.
+            let again = FlowRefused {
+                count: 0,
+                ..refused.clone()
+            };
+            self.note_for_box(&again, true);
         }
     }
 
