@@ -54,7 +54,7 @@ fn made(dir: &Path) -> PathBuf {
     let dir = dir.join("made");
     std::fs::create_dir(&dir).unwrap();
     let begun = now() - (DAYS - 1) * DAY - 60_000;
-    let keys = load_or_create_device_keys(&dir.join("device.key"), &mut OsEntropy).unwrap();
+    let keys = load_or_create_device_keys(&dir.join("device.key"), None, &mut OsEntropy).unwrap();
     let mut store = Store::open(&dir, keys, Timestamp(begun), Box::new(OsEntropy)).unwrap();
     store.create_account("n1", Timestamp(begun)).unwrap();
     let started = Event::BoxStarted(BoxStarted {
