@@ -86,12 +86,17 @@ pub fn key_records() -> Vec<Vec<u8>> {
         key_id: KeyId([4; 32]),
         made: 1_796_000_000_000,
     };
-    let record = |epoch| KeyRecord {
+    let record = |epoch, hours| KeyRecord {
         epoch,
+        hours,
         membership: vec![Hash([1; 32]), Hash([2; 32])],
         wraps: Vec::new(),
     };
-    let records = [record(Some(epoch)), record(None)];
+    let records = [
+        record(Some(epoch), 0),
+        record(Some(epoch), 720),
+        record(None, 0),
+    ];
     records.iter().filter_map(KeyRecord::encode).collect()
 }
 

@@ -28,6 +28,7 @@ fn ask(tier: Tier) -> Ask {
 
 fn judged(measured: &Measured, tier: Tier, limits: Limits) -> (Vec<AxisReport>, Level) {
     let asked = Asked {
+        gate_bytes: 0,
         tier,
         class: bailey_model::BoxClass::Plain,
         limits,
