@@ -307,6 +307,12 @@ mod tests {
         ] {
             assert_eq!(term(&of, false).as_deref(), expected, "{of:?}");
         }
+        let command = command("yard", "*.shop.example");
+        assert_eq!(command, "bailey allow yard '*.shop.example'");
+    }
+
+    #[test]
+    fn a_name_of_the_web_is_granted_at_its_port() {
         let name = refused(Proto::Dns, Some("shop.example"), None, None);
         assert_eq!(term(&name, true).as_deref(), Some("shop.example:443"));
         let link = refused(Proto::Dns, Some("printer.local"), None, None);
@@ -316,11 +322,9 @@ mod tests {
             Proto::Tcp,
             Some("shop.example"),
             Some("93.184.216.34:22"),
-            internet,
+            Some(AddrClass::Internet),
         );
         assert_eq!(term(&dial, true).as_deref(), Some("shop.example:22"));
-        let command = command("yard", "*.shop.example");
-        assert_eq!(command, "bailey allow yard '*.shop.example'");
     }
 
     #[test]
