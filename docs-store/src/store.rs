@@ -406,6 +406,7 @@ impl Store {
             let known = changed.get(&id).or_else(|| self.chains.get(&id));
             let known = known.copied().unwrap_or(Chain::EMPTY);
             changed.insert(id, write_built(&tx, &id, &known, built)?);
+            thin::fail::point("an envelope stands")?;
         }
         if pending.is_empty() && self.unsaved.is_empty() {
             // A durable commit of nothing new: one row makes it sync the log. It is
@@ -417,6 +418,7 @@ impl Store {
         }
         journal::put(&tx, pending.iter().map(|pending| &pending.row))?;
         also(&tx)?;
+        thin::fail::point("all of it stands")?;
         tx.commit()?;
         for built in self.unsaved.drain(..) {
             if let Carries::Keys {

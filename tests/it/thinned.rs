@@ -11,7 +11,7 @@ use bailey_model::{
 };
 use bailey_tests::{TestWorld, wait_until};
 
-use crate::common::{LIMIT, daemon, flows};
+use crate::common::{LIMIT, daemon, flows, pair};
 
 const DAY: u64 = 24 * 3_600_000;
 /// Days of entries that the store has when the node starts.
@@ -98,9 +98,9 @@ fn made(dir: &Path) -> PathBuf {
     dir
 }
 
-#[test]
-fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
-    let world = TestWorld::new(1);
+/// A world whose first node has such a store.
+fn world(nodes: u8) -> TestWorld {
+    let world = TestWorld::new(nodes);
     let from = made(world.dir());
     let state = world.node("n1").unwrap().dir().join("state/bailey");
     let script = format!(
@@ -110,6 +110,46 @@ fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
         from = from.display(),
     );
     let _copied = world.sh("n1", &script).ok();
+    world
+}
+
+#[test]
+fn a_device_that_joins_gets_what_is_left_and_the_rest_whole() {
+    let world = world(2);
+    let _daemons = [daemon(&world, "n1"), daemon(&world, "n2")];
+    let first = |node: &str| {
+        let rows = world.run(node, &["flows", "yard", "--json"]);
+        let rows = if rows.code == Some(0) {
+            rows.json()
+        } else {
+            Vec::new()
+        };
+        rows.first().cloned().unwrap_or_default()
+    };
+    assert!(wait_until(LIMIT, || first("n1")["kind"] == "note"));
+    pair(&world, "n1", "n2");
+    for words in [
+        &["flows", "yard", "--json"][..],
+        &["summary", "yard", "--days", "--json"],
+    ] {
+        let ours = world.run("n1", words).ok().json();
+        let same = wait_until(LIMIT, || {
+            let theirs = world.run("n2", words);
+            theirs.code == Some(0) && theirs.json() == ours
+        });
+        assert!(same, "{}", world.run("n2", words));
+    }
+    assert_eq!(first("n2")["kind"], "note");
+    let check = world.run("n2", &["store", "check"]).ok();
+    assert!(
+        check.stdout.contains(", 31 thinned: all of it holds"),
+        "{check}"
+    );
+}
+
+#[test]
+fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
+    let world = world(1);
     let _daemon = daemon(&world, "n1");
     let thinned = || flows(&world, "n1", "yard").first().cloned();
     let said = wait_until(LIMIT, || {

@@ -361,6 +361,66 @@ fn a_crash_at_any_step_and_again_loses_nothing() {
     }
 }
 
+/// Writes this many batches of 50 entries, so many hours apart, and gives how many
+/// entries were acknowledged; a start anew after a failure.
+fn write_with_crashes(
+    dir: &TempDir,
+    mut store: Store,
+    (batches, hours): (u64, u64),
+    fails: Option<u32>,
+) -> (u64, bool) {
+    let (mut acknowledged, mut failed) = (0, false);
+    fail::at(fails);
+    for batch in 0..batches {
+        let ms = batch * hours * HOUR_MS;
+        let mut all = Ok(());
+        for no in 0..50 {
+            let event = opened(batch * 50 + no + 1);
+            store
+                .append(DocId::Box(A), event, at(ms), Urgency::Normal)
+                .unwrap();
+        }
+        if let Err(error) = store.commit(false) {
+            all = Err(error.to_string());
+        } else {
+            acknowledged += 50;
+        }
+        let sealed = all.and_then(|()| {
+            let sealed = store.seal_all(at(ms));
+            sealed.map(drop).map_err(|error| error.to_string())
+        });
+        if sealed.is_err() {
+            failed = true;
+            drop(store);
+            store = open(dir.path(), 1, ms);
+        }
+    }
+    store.seal_all(at(batches * hours * HOUR_MS)).unwrap();
+    (acknowledged, failed)
+}
+
+#[test]
+fn a_crash_at_any_step_of_sealing_and_closing_loses_nothing() {
+    // Closed by age at any step; by number at the steps around it.
+    for (batches, hours, last) in [(6, 10, u32::MAX), (82, 0, 6)] {
+        let run = |fails| {
+            let (dir, store) = laptop();
+            let (acknowledged, failed) = write_with_crashes(&dir, store, (batches, hours), fails);
+            let found = entries(&dir, 1, A);
+            let holds = found == (1..=acknowledged).collect::<Vec<_>>();
+            assert!(holds, "{fails:?}: {} of {acknowledged}", found.len());
+            check(&dir, 1);
+            (acknowledged, failed)
+        };
+        assert_eq!(run(None), (batches * 50, false));
+        let passed = u32::try_from(fail::passed().len()).unwrap();
+        assert!(u64::from(passed) > 3 * batches, "{passed}");
+        for step in passed.saturating_sub(last)..passed {
+            assert!(run(Some(step)).1, "step {step}");
+        }
+    }
+}
+
 /// Bytes of the wraps of every epoch of a device's window, as they are stored.
 fn wraps(dir: &TempDir, hours: u32) -> Vec<Vec<u8>> {
     let db = Connection::open(dir.path().join("store.db")).unwrap();
