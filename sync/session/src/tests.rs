@@ -1046,7 +1046,7 @@ fn changes_told_in_a_hurry_are_joined() {
 #[test]
 fn the_first_frames_bytes_are_these() {
     let bytes = wire::encode(&hello(VERSION, ACCOUNT), MAX_PAYLOAD).unwrap();
-    let mut expected = vec![51, 0, 0, 0, 0, 1];
+    let mut expected = vec![51, 0, 0, 0, 0, 2];
     expected.extend([9; 32]);
     expected.push(1);
     expected.extend([3; 16]);
@@ -1063,6 +1063,12 @@ fn the_first_frames_bytes_are_these() {
     expected.extend([5; 16]);
     expected.extend([0xac, 0x02, 1]);
     assert_eq!(bytes, expected);
+    let want = Want {
+        chain: chain(2, DocId::Days).into(),
+        ..want
+    };
+    let bytes = wire::encode(&Frame::Want(want), MAX_PAYLOAD).unwrap();
+    assert_eq!((bytes[0], bytes[53]), (53, 6));
 }
 
 #[test]
