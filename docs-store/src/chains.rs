@@ -257,6 +257,13 @@ pub(crate) fn range(
     Ok(envelopes)
 }
 
+/// Every envelope of a chain that is here, in order, whatever is missing between them.
+pub(crate) fn present(db: &Connection, row: i64) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let mut statement =
+        db.prepare_cached("SELECT bytes FROM envelopes WHERE chain = ?1 ORDER BY seq")?;
+    statement.query_map([row], |row| row.get(0))?.collect()
+}
+
 /// One envelope.
 pub(crate) fn envelope(db: &Connection, row: i64, seq: u64) -> rusqlite::Result<Option<Vec<u8>>> {
     db.prepare_cached("SELECT bytes FROM envelopes WHERE chain = ?1 AND seq = ?2")?

@@ -467,7 +467,7 @@ pub(crate) fn note_old(db: &mut Connection) -> Result<(), OpenError> {
         let (DocId::Keys, Some(row)) = (id.doc, chain.row) else {
             continue;
         };
-        for bytes in chains::range(&tx, row, 1, usize::MAX, usize::MAX)? {
+        for bytes in chains::present(&tx, row)? {
             let verified = Verified::from_stored(&bytes).ok();
             let body = verified.and_then(|verified| verified.plain().ok());
             let record = body.and_then(|body| KeyRecord::decode(body).ok());

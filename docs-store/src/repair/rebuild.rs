@@ -341,7 +341,7 @@ impl<'a> Rebuild<'a> {
             let (DocId::Keys, Some(row)) = (id.doc, chain.row) else {
                 continue;
             };
-            for bytes in chains::range(new, row, 1, usize::MAX, usize::MAX)? {
+            for bytes in chains::present(new, row)? {
                 let verified = Verified::from_stored(&bytes).ok();
                 let body = verified.as_ref().and_then(|it| it.plain().ok());
                 let Some(record) = body.and_then(|body| KeyRecord::decode(body).ok()) else {

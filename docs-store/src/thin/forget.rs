@@ -171,7 +171,7 @@ fn records(db: &Connection) -> Result<Vec<Wrapping>, ThinError> {
     let mut found = Vec::new();
     for (id, chain) in chains::load_of(db, DocId::Keys)? {
         let Some(row) = chain.row else { continue };
-        for bytes in chains::range(db, row, 1, usize::MAX, usize::MAX)? {
+        for bytes in chains::present(db, row)? {
             let Ok(verified) = Verified::from_stored(&bytes) else {
                 continue;
             };
