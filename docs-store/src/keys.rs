@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use bailey_envelope::{
     DeviceKeys, DevicePublic, EpochKey, Hash, KeyId, WrapContext, WrapError, Wrapped, unwrap, wrap,
 };
-use bailey_model::{AccountId, DeviceId, Timestamp};
+use bailey_model::{AccountId, DeviceId};
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
@@ -240,24 +240,6 @@ pub(crate) fn store_epoch(db: &Connection, epoch: &Epoch) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Epochs, each with the hours of the window of what it seals, that an entry of
-/// the window may be sealed under: an epoch is out once the one after it of the
-/// same window has been there for all of it.
-pub(crate) fn in_window(epochs: &[(Epoch, u32)], now: Timestamp) -> Vec<Epoch> {
-    let stands = |at: usize, hours: u32| {
-        let oldest = now.0.saturating_sub(u64::from(hours) * 3_600_000);
-        let mut later = epochs.iter().skip(at + 1);
-        let next = later.find(|(_, other)| *other == hours);
-        next.is_none_or(|(next, _)| next.made >= oldest)
-    };
-    epochs
-        .iter()
-        .enumerate()
-        .filter(|(at, (_, hours))| stands(*at, *hours))
-        .map(|(_, (epoch, _))| *epoch)
-        .collect()
-}
-
 /// The epoch keys that this device has opened so far.
 pub(crate) struct KeyRing {
     keys: DeviceKeys,
@@ -343,33 +325,6 @@ impl KeyRing {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_epoch_leaves_the_window_when_the_next_has_been_there_for_all_of_it() {
-        let epoch = |number: u32, day: u64| Epoch {
-            number,
-            key_id: KeyId([0; 32]),
-            made: day * 86_400_000,
-        };
-        // One of a longer window between them changes nothing.
-        let epochs = [
-            (epoch(1, 0), 720),
-            (epoch(4, 5), 9600),
-            (epoch(2, 10), 720),
-            (epoch(3, 50), 720),
-        ];
-        let kept = |day: u64| -> Vec<u32> {
-            in_window(&epochs, Timestamp(day * 86_400_000))
-                .iter()
-                .map(|epoch| epoch.number)
-                .collect()
-        };
-        assert_eq!(kept(5), [1, 4, 2, 3]);
-        assert_eq!(kept(40), [1, 4, 2, 3]);
-        assert_eq!(kept(41), [4, 2, 3]);
-        assert_eq!(kept(81), [4, 3]);
-        assert_eq!(kept(9999), [4, 3]);
-    }
 
     #[test]
     fn malformed_and_newer_records_are_told_apart() {

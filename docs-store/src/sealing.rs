@@ -7,7 +7,7 @@ use bailey_model::{AccountId, DeviceId, Timestamp};
 
 use crate::entropy::random;
 use crate::error::{BuildError, SealingError};
-use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, in_window, wrap_to_all};
+use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, wrap_to_all};
 use crate::own::{Built, Carries, OwnDoc, Unsealed};
 use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment, SegmentFault};
 use crate::spans::Span;
@@ -317,11 +317,11 @@ impl Store {
         let long = self.thin.windows.long();
         let epochs =
             tables::own_epochs(&self.db, self.device, long).map_err(crate::db::DbError::from)?;
-        let epochs = in_window(&epochs, now);
         let membership = self.account_heads(false);
         for (device, public) in owed {
             // A record for each epoch, so that it can go when that key goes.
-            for (at, epoch) in epochs.iter().enumerate() {
+            // All that is not forgotten: what is sealed under it may still be sent.
+            for (at, (epoch, _)) in epochs.iter().enumerate() {
                 let key = self.ring.find(&self.db, account, self.device, epoch.key_id);
                 let key = key
                     .map_err(crate::db::DbError::from)?

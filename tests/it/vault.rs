@@ -51,21 +51,33 @@ impl Session {
         keyring.args(["-c", &script]);
         keyring.env("DBUS_SESSION_BUS_ADDRESS", &self.address);
         let running = Running::start(&mut keyring);
-        let there = wait_until(LIMIT, || {
-            let mut ask = world.command(node, "dbus-send");
-            ask.env("DBUS_SESSION_BUS_ADDRESS", &self.address);
-            ask.args([
-                "--session",
-                "--print-reply",
-                "--dest=org.freedesktop.DBus",
-                "/org/freedesktop/DBus",
-                "org.freedesktop.DBus.NameHasOwner",
-                "string:org.freedesktop.secrets",
-            ]);
-            run(&mut ask).stdout.contains("true")
-        });
+        let there = wait_until(LIMIT, || self.has_keyring(world, node));
         assert!(there, "no keyring");
         running
+    }
+
+    /// Ends the keyring, and waits until the bus has none.
+    fn lock(&self, world: &TestWorld, node: &str, keyring: Running) {
+        let pids = world.pids(node, "gnome-keyring-daemon");
+        assert!(!pids.is_empty(), "no keyring to end");
+        world.kill(node, "KILL", &pids);
+        drop(keyring);
+        let gone = wait_until(LIMIT, || !self.has_keyring(world, node));
+        assert!(gone, "the keyring stays");
+    }
+
+    fn has_keyring(&self, world: &TestWorld, node: &str) -> bool {
+        let mut ask = world.command(node, "dbus-send");
+        ask.env("DBUS_SESSION_BUS_ADDRESS", &self.address);
+        ask.args([
+            "--session",
+            "--print-reply",
+            "--dest=org.freedesktop.DBus",
+            "/org/freedesktop/DBus",
+            "org.freedesktop.DBus.NameHasOwner",
+            "string:org.freedesktop.secrets",
+        ]);
+        run(&mut ask).stdout.contains("true")
     }
 }
 
@@ -141,7 +153,7 @@ fn keys_are_sealed_by_the_secret_service_and_open_with_it_alone() {
     assert_eq!(std::fs::read(key_file(&world, "n1")).unwrap(), sealed);
 
     // The keyring is locked after its next start, until its password is said.
-    drop(keyring);
+    session.lock(&world, "n1", keyring);
     let locked = session.unlock(&world, "n1", "wrong");
     let refused = once(&world, "n1", Some(&session));
     assert_eq!(refused.code, Some(125), "{refused:?}");
@@ -151,7 +163,7 @@ fn keys_are_sealed_by_the_secret_service_and_open_with_it_alone() {
         "{}",
         refused.stderr
     );
-    drop(locked);
+    session.lock(&world, "n1", locked);
     let _keyring = session.unlock(&world, "n1", PASSWORD);
     assert_eq!(device(&world, "n1", Some(&session)), first);
 }
