@@ -45,13 +45,7 @@ pub(crate) enum VaultError {
 
 impl From<VaultError> for Failure {
     fn from(error: VaultError) -> Self {
-        let failure = Self::host(format!("device keys: {error}"));
-        match error {
-            VaultError::Service(ServiceError::Locked) => failure.hint(
-                "unlock your keyring (log in to the desktop, or its password manager), then again",
-            ),
-            _ => failure,
-        }
+        Self::host(format!("device keys: {error}"))
     }
 }
 

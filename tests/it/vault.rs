@@ -158,11 +158,7 @@ fn keys_are_sealed_by_the_secret_service_and_open_with_it_alone() {
     let refused = once(&world, "n1", Some(&session));
     assert_eq!(refused.code, Some(125), "{refused:?}");
     assert!(refused.stderr.contains("locked"), "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("unlock your keyring"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("unlock it"), "{}", refused.stderr);
     session.lock(&world, "n1", locked);
     let _keyring = session.unlock(&world, "n1", PASSWORD);
     assert_eq!(device(&world, "n1", Some(&session)), first);

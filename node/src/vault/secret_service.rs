@@ -36,7 +36,9 @@ pub(crate) enum ServiceError {
     #[error("it has no default keyring")]
     NoKeyring,
     /// The keyring is there and locked.
-    #[error("its keyring is locked")]
+    #[error(
+        "its keyring is locked; unlock it (log in to the desktop, or its password manager), then again"
+    )]
     Locked,
     /// It gave something else back than was put in.
     #[error("it does not give back what was put in")]
