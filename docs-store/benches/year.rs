@@ -129,4 +129,34 @@ fn year() {
     let (now, most) = (size(), one * (100 + MARK) / 100);
     let verdict = if now <= most { "held" } else { "missed" };
     println!("mark of {} %: {verdict}", 100 + MARK);
+    tables(dir.path());
+}
+
+/// What the store's pages are taken by.
+fn tables(dir: &std::path::Path) {
+    let db = rusqlite::Connection::open(dir.join("store.db")).unwrap();
+    let one = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    println!(
+        "free pages: {} of {}",
+        one("PRAGMA freelist_count"),
+        one("PRAGMA page_count")
+    );
+    let mut statement = db
+        .prepare("SELECT name, sum(pgsize), sum(unused), sum(ncell) FROM dbstat GROUP BY name ORDER BY 2 DESC")
+        .unwrap();
+    let mut rows = statement.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let name: String = row.get(0).unwrap();
+        let [size, unused, cells] = [1, 2, 3].map(|at| row.get::<_, i64>(at).unwrap());
+        println!("{name:32} {size:9} B, {unused:8} B of them unused, {cells} cells");
+    }
+    let mut statement = db
+        .prepare("SELECT hex(substr(c.doc,1,1)), c.doc, count(*), sum(length(e.bytes)) FROM envelopes e JOIN chains c ON c.id = e.chain GROUP BY c.doc ORDER BY 4 DESC")
+        .unwrap();
+    let mut rows = statement.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let doc: String = row.get(0).unwrap();
+        let [count, size] = [2, 3].map(|at| row.get::<_, i64>(at).unwrap());
+        println!("document {doc}: {count} envelopes, {size} B");
+    }
 }

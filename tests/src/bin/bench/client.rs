@@ -57,6 +57,9 @@ pub(crate) fn play(words: &[&str]) -> io::Result<String> {
         ["in-slirp", rest @ ..] => crate::slirp::around(rest),
         ["go-on", rest @ ..] => crate::slirp::go_on(rest),
         ["dial", to] => dial(to),
+        ["fill", entries, days] => crate::history::fill(entries, days),
+        ["read-back"] => crate::history::read_back(),
+        ["start-node", bailey] => crate::history::start_node(bailey),
         ["interleave", rounds, commands] => interleave(rounds, commands),
         _ => Err(io::Error::other(format!("no such client: {words:?}"))),
     }

@@ -9,6 +9,8 @@
 mod across;
 mod client;
 mod datagrams;
+mod fill;
+mod history;
 mod inside;
 mod machine;
 mod media;
@@ -56,6 +58,8 @@ struct Effort {
     ticks: u32,
     /// How long an idle box is watched.
     idle_for: Duration,
+    /// Entries of a long history.
+    history: u64,
 }
 
 /// What is printed is worth comparing.
@@ -72,6 +76,7 @@ const WHOLE: Effort = Effort {
     idle: 10_000,
     ticks: 100_000,
     idle_for: Duration::from_secs(10),
+    history: 3_000_000,
 };
 
 /// Only to see that everything runs.
@@ -88,6 +93,7 @@ const QUICK: Effort = Effort {
     idle: 1000,
     ticks: 5000,
     idle_for: Duration::from_secs(2),
+    history: 100_000,
 };
 
 /// A part of the table that can be measured alone.
@@ -101,10 +107,11 @@ enum Part {
     Call,
     Scale,
     Devices,
+    History,
 }
 
 const USAGE: &str = "usage: bailey-bench [--quick] [--call SECONDS] \
-[--only starts|streams|many|short|udp|call|scale|devices]";
+[--only starts|streams|many|short|udp|call|scale|devices|history]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -118,12 +125,15 @@ fn main() -> ExitCode {
     // A box may open as many files as whoever starts its node.
     client::raise_files();
     let mut table = Table::new(machine::facts());
-    if only != Some(Part::Devices) {
+    if !matches!(only, Some(Part::Devices | Part::History)) {
         inside::measure(&TestWorld::new(1), effort, only, &mut table);
     }
     if only.is_none_or(|only| only == Part::Devices) {
         // Another world: a node that the first one's boxes started may still be up.
         across::measure(&TestWorld::new(2), effort, &mut table);
+    }
+    if only.is_none_or(|only| only == Part::History) {
+        history::measure(&TestWorld::new(2), effort, &mut table);
     }
     print!("{table}");
     if table.complete() {
@@ -159,6 +169,7 @@ fn part(word: &str) -> Option<Part> {
         "call" => Part::Call,
         "scale" => Part::Scale,
         "devices" => Part::Devices,
+        "history" => Part::History,
         _ => return None,
     };
     Some(part)

@@ -60,6 +60,8 @@ pub(crate) enum Mark {
     NoMoreThanFirstAnd(f64),
     /// At most this, in the row's unit.
     AtMost(f64),
+    /// At least this, in the row's unit.
+    AtLeast(f64),
     /// At most this, in the row's unit, of the worst.
     WorstAtMost(f64),
 }
@@ -213,6 +215,7 @@ fn judge(row: &Row, mark: Mark) -> Option<Judged> {
             (wanted, ours <= theirs + more)
         }
         Mark::AheadOf(names) => return ahead(row, ours, names),
+        Mark::AtLeast(least) => (format!("at least {least} {}", row.unit), ours >= least),
         Mark::AtMost(most) => (format!("at most {most} {}", row.unit), ours <= most),
         Mark::WorstAtMost(limit) => {
             let Some(Figure::Value(worst)) = row.worst else {
