@@ -52,7 +52,7 @@ fn per_second(started: Instant) -> u64 {
 }
 
 fn entries_a_second() {
-    for per_commit in [1, 32] {
+    for per_commit in [1, 32, 50] {
         let dir = TempDir::new();
         let mut store = open(&dir, 1, NOW);
         store.create_account("bench", NOW).unwrap();

@@ -307,7 +307,7 @@ impl Looker<'_> {
         };
         let key = key.segment_key(id.doc, fields.segment);
         let content = std::mem::replace(&mut open.content, Segment::new(id));
-        let read = apply(content, verified, &key, id).and_then(|(next, entries)| {
+        let read = apply(content, verified, &key).and_then(|(next, entries)| {
             check_numbers(numbers.last, numbers.hole, &entries).map(|()| (next, entries))
         });
         match read {

@@ -43,8 +43,6 @@ pub(crate) struct OwnDoc {
     pub(crate) segment_since: Option<Timestamp>,
     /// The segment, once it has something.
     pub(crate) content: Option<Segment>,
-    /// The same, read back from what was sealed.
-    pub(crate) shadow: Option<Segment>,
     /// Its key, once there is an epoch.
     pub(crate) key: Option<SegmentKey>,
     /// Hours of its window, and the epoch that it is sealed under, once it has a key.
@@ -66,7 +64,6 @@ impl OwnDoc {
             segment: 1,
             segment_since: None,
             content: None,
-            shadow: None,
             key: None,
             hours: 0,
             epoch: 0,

@@ -363,7 +363,7 @@ pub(crate) fn read_segment(
         };
         let key = key.segment_key(id.doc, segment);
         let last_no = read.last().map_or(0, |entry| entry.no);
-        let next = apply(content, &verified, &key, id).and_then(|(next, entries)| {
+        let next = apply(content, &verified, &key).and_then(|(next, entries)| {
             check_numbers(last_no, false, &entries).map(|()| (next, entries))
         });
         let Ok((next, entries)) = next else { break };
@@ -430,7 +430,7 @@ impl ChainReader<'_> {
             };
             let key = key.segment_key(id.doc, segment);
             let taken = std::mem::replace(&mut content, Segment::new(id));
-            let read = apply(taken, &verified, &key, id).and_then(|(next, entries)| {
+            let read = apply(taken, &verified, &key).and_then(|(next, entries)| {
                 check_numbers(last_no, hole, &entries).map(|()| (next, entries))
             });
             match read {

@@ -177,15 +177,18 @@ impl Store {
         let chain = self.own(doc);
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
         let content = own.content.get_or_insert_with(|| Segment::new(&chain));
+        let before = content.clone();
         let packed: Vec<Vec<u8>> = batch.iter().map(|entry| entry.packed.clone()).collect();
-        let body = content.append(&packed, own.hours, now)?;
+        let body = content.append(&packed, own.hours, now);
         let full = content.len() + BATCH_ENTRIES > SEGMENT_ENTRIES;
         let kind = if full { Kind::Closed } else { Kind::Tail };
         let (segment, hours, epoch) = (own.segment, own.hours, own.epoch);
         let fields = self.next_fields(account, doc, kind, segment);
         let sealed = seal(&self.keys, fields, epoch, &key, &body, nonce)?;
         let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
-        own.read_back(&sealed.bytes, &key, &chain, &packed)?;
+        if read_back(&sealed.bytes, &key, before)? != packed {
+            return Err(SegmentFault::NotSame.into());
+        }
         own.tip = Some((fields.seq, sealed.hash));
         own.segment_since.get_or_insert(now);
         if full {
@@ -416,27 +419,18 @@ impl OwnDoc {
         }
         self.segment_since = None;
         self.content = None;
-        self.shadow = None;
         self.key = None;
     }
+}
 
-    /// Opens what was just sealed and applies it to what was read back before: only
-    /// what reads as it was written may take the place of its journal rows.
-    fn read_back(
-        &mut self,
-        sealed: &[u8],
-        key: &SegmentKey,
-        chain: &ChainId,
-        packed: &[Vec<u8>],
-    ) -> Result<(), SegmentFault> {
-        let shadow = self.shadow.take().unwrap_or_else(|| Segment::new(chain));
-        let verified = Verified::from_stored(sealed).map_err(|_| SegmentFault::NotSame)?;
-        let body = verified.open(key).map_err(|_| SegmentFault::NotSame)?;
-        let (shadow, entries) = shadow.apply(&body, chain)?;
-        if entries != packed {
-            return Err(SegmentFault::NotSame);
-        }
-        self.shadow = Some(shadow);
-        Ok(())
-    }
+/// Opens what was just sealed and reads it as what follows `before`: only what reads
+/// as it was written may take the place of its journal rows.
+fn read_back(
+    sealed: &[u8],
+    key: &SegmentKey,
+    mut before: Segment,
+) -> Result<Vec<Vec<u8>>, SegmentFault> {
+    let verified = Verified::from_stored(sealed).map_err(|_| SegmentFault::NotSame)?;
+    let body = verified.open(key).map_err(|_| SegmentFault::NotSame)?;
+    before.apply(&body)
 }

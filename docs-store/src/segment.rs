@@ -2,18 +2,20 @@
 //! entries that only grows. And the body of an envelope that carries one change
 //! of it.
 //!
-//! Automerge has no authorship and no limits of its own, so a change from
-//! another device is judged here before and after it is applied: an
-//! uncompressed change chunk of the right size, by the writer's own actor, next
-//! in number, on the very heads before; and it may do nothing but append.
+//! Automerge has no authorship and no limits of its own, so each change is judged
+//! here, by its operations: an uncompressed change chunk of the right size, by the
+//! writer's own actor, next in number, on the very change before; the first makes
+//! the list, and every other operation appends one entry behind the last. What
+//! passes has one meaning, which is read off the operations themselves: nobody
+//! needs the document in memory, and nothing of Automerge's own merging is run on
+//! another device's bytes. A test holds both to Automerge's own document.
 
 use std::io::Read as _;
+use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use automerge::transaction::{CommitOptions, Transactable as _};
-use automerge::{
-    ActorId, AutoCommit, Change, ObjId, ObjType, ROOT, ReadDoc as _, ScalarValue, Value,
-};
+use automerge::legacy::{ElementId, Key, ObjectId, Op, OpId, OpType};
+use automerge::{ActorId, Change, ChangeHash, ExpandedChange, ObjType, ScalarValue};
 use bailey_envelope::ChainId;
 use bailey_model::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -96,30 +98,37 @@ pub(crate) fn actor_of(chain: &ChainId) -> ActorId {
     ActorId::from(actor)
 }
 
-/// A segment in memory.
+/// How far a segment has come: what its next change has to build on.
+#[derive(Clone)]
 pub(crate) struct Segment {
-    doc: AutoCommit,
-    list: Option<ObjId>,
-    len: usize,
+    actor: ActorId,
+    /// The newest change.
+    head: Option<ChangeHash>,
     changes: u64,
+    /// Number of the newest operation. The first one makes the list, and then
+    /// each appends an entry: it is the list's length and one.
+    ops: u64,
     hours: Option<u32>,
 }
 
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Segment({} entries, {} changes)", self.len, self.changes)
+        let (entries, changes) = (self.len(), self.changes);
+        write!(f, "Segment({entries} entries, {changes} changes)")
     }
 }
+
+/// Number of the operation that makes the list.
+const LIST_OP: u64 = 1;
 
 impl Segment {
     /// An empty segment of a chain.
     pub(crate) fn new(chain: &ChainId) -> Self {
-        let doc = AutoCommit::new().with_actor(actor_of(chain));
         Self {
-            doc,
-            list: None,
-            len: 0,
+            actor: actor_of(chain),
+            head: None,
             changes: 0,
+            ops: 0,
             hours: None,
         }
     }
@@ -131,108 +140,136 @@ impl Segment {
 
     /// Entries so far.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        usize::try_from(self.ops.saturating_sub(LIST_OP)).unwrap_or(usize::MAX)
     }
 
     /// Appends own entries as one change and gives its body; the first one names
     /// the window, in hours.
-    pub(crate) fn append(
-        &mut self,
-        entries: &[Vec<u8>],
-        hours: u32,
-        time: Timestamp,
-    ) -> Result<Vec<u8>, SegmentFault> {
-        let fault = |_| SegmentFault::Change;
-        let list = match &self.list {
-            Some(list) => list.clone(),
-            None => self
-                .doc
-                .put_object(ROOT, LIST, ObjType::List)
-                .map_err(fault)?,
-        };
-        for entry in entries {
-            let value = ScalarValue::Bytes(entry.clone());
-            self.doc.insert(&list, self.len, value).map_err(fault)?;
-            self.len += 1;
-        }
-        let time = i64::try_from(time.0 / 1000).unwrap_or(i64::MAX);
-        self.doc
-            .commit_with(CommitOptions::default().with_time(time));
-        self.list = Some(list);
+    pub(crate) fn append(&mut self, entries: &[Vec<u8>], hours: u32, time: Timestamp) -> Vec<u8> {
         let first = self.changes == 0;
-        self.changes += 1;
-        let change = self
-            .doc
-            .get_last_local_change()
-            .ok_or(SegmentFault::Change)?;
-        Ok(body_of(first.then_some(hours), change.raw_bytes()))
+        let mut at = self.ops;
+        let mut operations = Vec::with_capacity(entries.len() + 1);
+        if first {
+            operations.push(makes_list());
+            at = LIST_OP;
+        }
+        for entry in entries {
+            operations.push(self.appends(at, entry.clone()));
+            at += 1;
+        }
+        // A change is of whole seconds; what an entry was written at stands in it.
+        let time = i64::try_from(time.0 / 1000).unwrap_or(i64::MAX);
+        let change = Change::from(ExpandedChange {
+            operations,
+            actor_id: self.actor.clone(),
+            hash: None,
+            seq: self.changes + 1,
+            start_op: NonZeroU64::MIN.saturating_add(self.ops),
+            time,
+            message: None,
+            deps: self.head.into_iter().collect(),
+            extra_bytes: Vec::new(),
+            author: None,
+        });
+        self.head = Some(change.hash());
+        (self.ops, self.changes) = (at, self.changes + 1);
+        body_of(first.then_some(hours), change.raw_bytes())
     }
 
     /// Takes a change from an envelope's body and gives the entries it
-    /// appends. The segment is gone if it was refused: it may be half changed.
-    pub(crate) fn apply(
-        self,
-        body: &[u8],
-        chain: &ChainId,
-    ) -> Result<(Self, Vec<Vec<u8>>), SegmentFault> {
+    /// appends. Nothing is taken of one that is refused.
+    pub(crate) fn apply(&mut self, body: &[u8]) -> Result<Vec<Vec<u8>>, SegmentFault> {
         let (hours, raw) = change_of(body)?;
-        let actor = actor_of(chain);
-        // Automerge may panic on bytes made for it; nothing of the document is
-        // used afterwards.
-        catch_unwind(AssertUnwindSafe(move || self.apply_raw(hours, raw, &actor)))
-            .map_err(|_| SegmentFault::Panicked)?
-    }
-
-    fn apply_raw(
-        mut self,
-        hours: Option<u32>,
-        raw: Vec<u8>,
-        actor: &ActorId,
-    ) -> Result<(Self, Vec<Vec<u8>>), SegmentFault> {
-        let change = Change::from_bytes(raw).map_err(|_| SegmentFault::Change)?;
-        if change.actor_id() != actor || !change.other_actor_ids().is_empty() {
-            return Err(SegmentFault::Actor);
-        }
-        if change.seq() != self.changes + 1 || change.deps() != self.doc.get_heads() {
-            return Err(SegmentFault::Order);
-        }
+        // Automerge may panic on bytes made for it.
+        let read = catch_unwind(AssertUnwindSafe(|| self.read(raw)));
+        let (change, entries) = read.map_err(|_| SegmentFault::Panicked)??;
         if hours.is_some() && self.changes > 0 {
             return Err(SegmentFault::Body);
         }
+        self.head = Some(change.hash());
+        (self.ops, self.changes) = (change.max_op(), self.changes + 1);
         self.hours = self.hours.or(hours);
-        let ops = change.len();
-        let makes_list = usize::from(self.list.is_none());
-        let appended = ops.checked_sub(makes_list).filter(|&count| count > 0);
-        let appended = appended.ok_or(SegmentFault::NotAppending)?;
-        if self.len.saturating_add(appended) > SEGMENT_ENTRIES {
-            return Err(SegmentFault::TooManyEntries);
-        }
-        self.doc
-            .apply_changes([change])
-            .map_err(|_| SegmentFault::Change)?;
-        let Ok(Some((Value::Object(ObjType::List), list))) = self.doc.get(ROOT, LIST) else {
-            return Err(SegmentFault::NotAppending);
-        };
-        if self.doc.length(&list) != self.len + appended {
-            return Err(SegmentFault::NotAppending);
-        }
-        let entries = (self.len..self.len + appended)
-            .map(|at| self.entry(&list, at))
-            .collect::<Result<_, _>>()?;
-        self.list = Some(list);
-        self.len += appended;
-        self.changes += 1;
-        Ok((self, entries))
+        Ok(entries)
     }
 
-    fn entry(&self, list: &ObjId, at: usize) -> Result<Vec<u8>, SegmentFault> {
-        match self.doc.get(list, at) {
-            Ok(Some((Value::Scalar(value), _))) => match value.as_ref() {
-                ScalarValue::Bytes(bytes) => Ok(bytes.clone()),
-                _ => Err(SegmentFault::Entry),
-            },
+    /// The entries that a change appends to what is here.
+    fn read(&self, raw: Vec<u8>) -> Result<(Change, Vec<Vec<u8>>), SegmentFault> {
+        let change = Change::from_bytes(raw).map_err(|_| SegmentFault::Change)?;
+        if *change.actor_id() != self.actor || !change.other_actor_ids().is_empty() {
+            return Err(SegmentFault::Actor);
+        }
+        let follows = change.seq() == self.changes + 1
+            && change.deps() == self.head.as_slice()
+            && change.start_op().get() == self.ops + 1;
+        if !follows {
+            return Err(SegmentFault::Order);
+        }
+        let makes = usize::from(self.changes == 0);
+        let appended = change.len().checked_sub(makes).filter(|&count| count > 0);
+        let appended = appended.ok_or(SegmentFault::NotAppending)?;
+        if self.len().saturating_add(appended) > SEGMENT_ENTRIES {
+            return Err(SegmentFault::TooManyEntries);
+        }
+        let mut operations = change.decode().operations.into_iter();
+        if makes == 1 && operations.next() != Some(makes_list()) {
+            return Err(SegmentFault::NotAppending);
+        }
+        let first = self.ops.max(LIST_OP);
+        let entries = (first..)
+            .zip(operations)
+            .map(|(at, operation)| self.appended(at, operation))
+            .collect::<Result<_, _>>()?;
+        Ok((change, entries))
+    }
+
+    /// The entry that an operation appends behind operation `at`.
+    fn appended(&self, at: u64, operation: Op) -> Result<Vec<u8>, SegmentFault> {
+        let Op {
+            action,
+            obj,
+            key,
+            pred,
+            insert,
+        } = operation;
+        let place = insert && pred.is_empty() && obj == self.list() && key == self.behind(at);
+        match action {
+            _ if !place => Err(SegmentFault::NotAppending),
+            OpType::Put(ScalarValue::Bytes(entry)) => Ok(entry),
             _ => Err(SegmentFault::Entry),
         }
+    }
+
+    /// The operation that appends an entry behind operation `at`.
+    fn appends(&self, at: u64, entry: Vec<u8>) -> Op {
+        Op {
+            action: OpType::Put(ScalarValue::Bytes(entry)),
+            obj: self.list(),
+            key: self.behind(at),
+            pred: Vec::new().into(),
+            insert: true,
+        }
+    }
+
+    fn list(&self) -> ObjectId {
+        ObjectId::Id(OpId::new(LIST_OP, &self.actor))
+    }
+
+    fn behind(&self, at: u64) -> Key {
+        Key::Seq(match at {
+            LIST_OP => ElementId::Head,
+            at => ElementId::Id(OpId::new(at, &self.actor)),
+        })
+    }
+}
+
+/// The operation that makes the list.
+fn makes_list() -> Op {
+    Op {
+        action: OpType::Make(ObjType::List),
+        obj: ObjectId::Root,
+        key: Key::Map(LIST.into()),
+        pred: Vec::new().into(),
+        insert: false,
     }
 }
 
@@ -300,8 +337,8 @@ pub fn fuzz_body(body: &[u8]) {
     };
     let mut segment = Segment::new(&chain);
     drop(segment.append(&[vec![1, 1, 0, 0]], 720, Timestamp(0)));
-    drop(segment.apply(body, &chain));
-    drop(Segment::new(&chain).apply(body, &chain));
+    drop(segment.apply(body));
+    drop(Segment::new(&chain).apply(body));
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ impl Opener<'_> {
                 Err(reason) => return Ok(Opening::Aside(reason)),
             },
         };
-        let read = apply(content, verified, &key, id).and_then(|(content, entries)| {
+        let read = apply(content, verified, &key).and_then(|(content, entries)| {
             let hole = chain.broken == Some(chain.open_segment);
             check_numbers(chain.last_no, hole, &entries).map(|()| (content, entries))
         });
@@ -146,7 +146,7 @@ impl Opener<'_> {
             let Ok(verified) = Verified::from_stored(&bytes) else {
                 return Ok(Err(QuarantineReason::Follows));
             };
-            match apply(content, &verified, key, id) {
+            match apply(content, &verified, key) {
                 Ok((next, _)) => content = next,
                 Err(reason) => return Ok(Err(reason)),
             }
@@ -157,13 +157,12 @@ impl Opener<'_> {
 
 /// Opens one envelope's body and applies its change.
 pub(crate) fn apply(
-    content: Segment,
+    mut content: Segment,
     verified: &Verified<'_>,
     key: &SegmentKey,
-    id: &ChainId,
 ) -> Result<(Segment, Vec<Entry>), QuarantineReason> {
     let body = verified.open(key)?;
-    let (content, packed) = content.apply(&body, id)?;
+    let packed = content.apply(&body)?;
     let entries = packed
         .iter()
         .map(|entry| unpack(entry))

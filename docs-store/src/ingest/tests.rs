@@ -89,7 +89,7 @@ impl Fixture {
 
     fn body(&self, entries: &[Entry]) -> Vec<u8> {
         let packed: Vec<Vec<u8>> = entries.iter().map(|entry| pack(entry).unwrap()).collect();
-        Segment::new(&self.chain).append(&packed, 720, NOW).unwrap()
+        Segment::new(&self.chain).append(&packed, 720, NOW)
     }
 
     fn seal(&self, seq: u64, prev: Hash, body: &[u8]) -> bailey_envelope::Sealed {
@@ -188,9 +188,7 @@ fn a_change_by_another_actor_is_set_aside() {
         ..fixture.chain
     };
     assert_ne!(actor_of(&victim), actor_of(&fixture.chain));
-    let body = Segment::new(&victim)
-        .append(&[pack(&entry(1)).unwrap()], 720, NOW)
-        .unwrap();
+    let body = Segment::new(&victim).append(&[pack(&entry(1)).unwrap()], 720, NOW);
     assert_eq!(
         fixture.judge(&body),
         QuarantineReason::Segment(SegmentFault::Actor)
@@ -206,9 +204,7 @@ fn entries_out_of_number_or_malformed_are_set_aside() {
         QuarantineReason::Number { want: 5, found: 6 }
     );
     let two = fixture();
-    let body = Segment::new(&two.chain)
-        .append(&[vec![9, 9]], 720, NOW)
-        .unwrap();
+    let body = Segment::new(&two.chain).append(&[vec![9, 9]], 720, NOW);
     assert_eq!(
         two.judge(&body),
         QuarantineReason::Entry(crate::UnpackError::Version(9))
