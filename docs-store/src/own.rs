@@ -20,6 +20,11 @@ const QUIET_MS: u64 = 1_000;
 /// never pauses for [`QUIET_MS`] is still seen elsewhere.
 const LONGEST_MS: u64 = 5_000;
 
+/// The day of a time, counted from 1970-01-01 (UTC).
+pub(crate) fn day_of(ts: Timestamp) -> u64 {
+    ts.0 / (24 * 3_600_000)
+}
+
 /// A committed entry that is not in an envelope yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Unsealed {
@@ -78,10 +83,12 @@ impl OwnDoc {
         self.batch.push_back(entry);
     }
 
-    /// Takes as many entries as one envelope holds.
+    /// Takes as many entries as one envelope holds, all of one day.
     pub(crate) fn take_batch(&mut self) -> Vec<Unsealed> {
         let (mut count, mut bytes) = (0, 0);
-        for entry in self.batch.iter().take(BATCH_ENTRIES) {
+        let day = self.batch.front().map(|first| day_of(first.ts));
+        let entries = self.batch.iter().take(BATCH_ENTRIES);
+        for entry in entries.take_while(|entry| Some(day_of(entry.ts)) == day) {
             count += 1;
             bytes += entry.packed.len();
             if bytes >= BATCH_BYTES {

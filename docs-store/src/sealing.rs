@@ -8,7 +8,7 @@ use bailey_model::{AccountId, DeviceId, Timestamp};
 use crate::entropy::random;
 use crate::error::{BuildError, SealingError};
 use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, wrap_to_all};
-use crate::own::{Built, Carries, OwnDoc, Unsealed};
+use crate::own::{Built, Carries, OwnDoc, Unsealed, day_of};
 use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment, SegmentFault};
 use crate::spans::Span;
 use crate::store::Store;
@@ -167,8 +167,9 @@ impl Store {
         carries: Carries,
         now: Timestamp,
     ) -> Result<Built, BuildError> {
+        let first = batch.first().map_or(now, |first| first.ts);
         if let Some(own) = self.docs.get_mut(&doc) {
-            own.close_if_over(batch.len(), now);
+            own.close_if_over(&doc, batch.len(), first, now);
         }
         let account = self.account().ok_or(BuildError::NoAccount)?;
         let key = self.segment_key(doc, now)?;
@@ -190,7 +191,7 @@ impl Store {
             return Err(SegmentFault::NotSame.into());
         }
         own.tip = Some((fields.seq, sealed.hash));
-        own.segment_since.get_or_insert(now);
+        own.segment_since.get_or_insert(first.min(now));
         if full {
             own.close_segment();
         }
@@ -397,9 +398,16 @@ impl Store {
 }
 
 impl OwnDoc {
-    /// Begins the next segment if this one has no room for so many entries or
-    /// has been open for long enough.
-    pub(crate) fn close_if_over(&mut self, entries: usize, now: Timestamp) {
+    /// Begins the next segment if this one has no room for so many entries, the first
+    /// of which is of this time, or has been open for long enough. One of a box is of
+    /// one day, as its summary is.
+    pub(crate) fn close_if_over(
+        &mut self,
+        doc: &DocId,
+        entries: usize,
+        first: Timestamp,
+        now: Timestamp,
+    ) {
         let full = self
             .content
             .as_ref()
@@ -407,7 +415,11 @@ impl OwnDoc {
         let old = self
             .segment_since
             .is_some_and(|since| now.0 >= since.0.saturating_add(SEGMENT_MS));
-        if full || old {
+        let daily = doc.box_id().is_some();
+        let other = self
+            .segment_since
+            .is_some_and(|since| daily && day_of(first) > day_of(since));
+        if full || old || other {
             self.close_segment();
         }
     }

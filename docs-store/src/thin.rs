@@ -253,8 +253,8 @@ impl Store {
         if self.account().is_none() || self.members().get(&self.device).is_none() {
             return Ok(Slice::Rest);
         }
-        for own in self.docs.values_mut() {
-            own.close_if_over(0, now.wall);
+        for (doc, own) in &mut self.docs {
+            own.close_if_over(doc, 0, now.wall, now.wall);
         }
         if let Some((id, row)) = self.due()? {
             let entries = self.drop_one(&id, &row, now.wall)?;
