@@ -51,6 +51,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     (
         "bailey-tests",
         &[
+            "bailey-channel",
             "bailey-docs-store",
             "bailey-envelope",
             "bailey-fence-plan",

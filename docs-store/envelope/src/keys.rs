@@ -69,9 +69,16 @@ impl DevicePublic {
 }
 
 /// The secret keys of a device. Wiped when dropped; never shown.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+#[derive(Clone, ZeroizeOnDrop)]
 pub struct DeviceKeys {
     secret: [u8; 64],
+    /// Made once: it takes a multiplication on the curve. It wipes itself.
+    #[zeroize(skip)]
+    signing: SigningKey,
+    #[zeroize(skip)]
+    public: DevicePublic,
+    #[zeroize(skip)]
+    id: DeviceId,
 }
 
 impl DeviceKeys {
@@ -81,7 +88,21 @@ impl DeviceKeys {
     /// Makes keys of 64 random bytes.
     #[must_use]
     pub fn generate(entropy: [u8; Self::LEN]) -> Self {
-        Self { secret: entropy }
+        let (ed25519, x25519) = entropy.split_at(32);
+        let mut half = Zeroizing::new([0; 32]);
+        half.copy_from_slice(ed25519);
+        let signing = SigningKey::from_bytes(&half);
+        half.copy_from_slice(x25519);
+        let public = DevicePublic {
+            ed25519: signing.verifying_key().to_bytes(),
+            x25519: PublicKey::from(&StaticSecret::from(*half)).to_bytes(),
+        };
+        Self {
+            secret: entropy,
+            signing,
+            public,
+            id: public.id(),
+        }
     }
 
     /// The secret form, for the key file only.
@@ -93,16 +114,13 @@ impl DeviceKeys {
     /// The public keys.
     #[must_use]
     pub fn public(&self) -> DevicePublic {
-        DevicePublic {
-            ed25519: self.signing().verifying_key().to_bytes(),
-            x25519: PublicKey::from(&self.agreement()).to_bytes(),
-        }
+        self.public
     }
 
     /// The device's id.
     #[must_use]
     pub fn id(&self) -> DeviceId {
-        self.public().id()
+        self.id
     }
 
     /// Signs a message of another format than the envelope's. The domain keeps
@@ -131,8 +149,8 @@ impl DeviceKeys {
         half
     }
 
-    pub(crate) fn signing(&self) -> SigningKey {
-        SigningKey::from_bytes(&self.ed25519_secret())
+    pub(crate) fn signing(&self) -> &SigningKey {
+        &self.signing
     }
 
     pub(crate) fn agreement(&self) -> StaticSecret {

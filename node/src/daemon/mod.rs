@@ -79,7 +79,9 @@ struct Node {
     /// What the person set, as it was when the node started.
     config: Config,
     events: mpsc::Sender<NodeEvent>,
-    asks: blocking::SyncSender<StoreAsk>,
+    asks: blocking::SyncSender<Vec<StoreAsk>>,
+    /// Asks of this turn of the loop: the store is handed them together.
+    asked: Vec<StoreAsk>,
     /// Asks that the store has not answered.
     in_flight: usize,
     keys: Arc<DeviceKeys>,
@@ -125,7 +127,7 @@ impl Node {
     fn new(
         paths: Paths,
         events: mpsc::Sender<NodeEvent>,
-        asks: blocking::SyncSender<StoreAsk>,
+        asks: blocking::SyncSender<Vec<StoreAsk>>,
         keys: Arc<DeviceKeys>,
         name: String,
     ) -> Self {
@@ -136,6 +138,7 @@ impl Node {
             config: Config::default(),
             events,
             asks,
+            asked: Vec::new(),
             in_flight: 0,
             keys,
             name,
@@ -223,14 +226,28 @@ impl Node {
     }
 
     fn ask_store(&mut self, ask: StoreAsk) {
+        self.in_flight += 1;
+        self.asked.push(ask);
+    }
+
+    /// Hands the asks of this turn to the store, which wakes once for all.
+    fn hand_over(&mut self) {
+        if self.asked.is_empty() {
+            return;
+        }
         // The channel holds more than the loop ever has under way; a thread
         // that is gone ends the loop by its own channel.
-        match self.asks.try_send(ask) {
-            Ok(()) => self.in_flight += 1,
-            Err(blocking::TrySendError::Full(ask) | blocking::TrySendError::Disconnected(ask)) => {
+        match self.asks.try_send(std::mem::take(&mut self.asked)) {
+            Ok(()) => {}
+            Err(
+                blocking::TrySendError::Full(asks) | blocking::TrySendError::Disconnected(asks),
+            ) => {
                 log!("the store's thread does not take asks");
-                if let StoreAsk::Append { tag, event, .. } = ask {
-                    self.on_not_appended(tag, "the store does not answer", event);
+                self.in_flight = self.in_flight.saturating_sub(asks.len());
+                for ask in asks {
+                    if let StoreAsk::Append { tag, event, .. } = ask {
+                        self.on_not_appended(tag, "the store does not answer", event);
+                    }
                 }
             }
         }

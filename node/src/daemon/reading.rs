@@ -19,6 +19,9 @@ use crate::unseen;
 
 /// How long a notice waits for the entries that raised it to arrive.
 const EVIDENCE_LIMIT: Duration = Duration::from_secs(1);
+/// Most pages that are kept between the two times they are needed: an hour or a day
+/// is then read once.
+const KEPT_PAGES: usize = 4;
 /// Between two looks for them.
 const EVIDENCE_STEP: Duration = Duration::from_millis(25);
 
@@ -200,17 +203,25 @@ pub(super) fn each_row(
     since: Timestamp,
     mut take: impl FnMut(FlowRow) -> bool,
 ) -> Result<bool, Failure> {
-    let first = Pages::new(state.doc(), state.writer, since);
-    let (mut late, mut pages) = (Late::default(), first.clone());
+    let mut pages = Pages::new(state.doc(), state.writer, since);
+    let (mut late, mut kept) = (Late::default(), Vec::new());
+    // The pages behind those that are kept are read again.
+    let mut behind = pages.clone();
     while let Some(page) = next_page(reader, &mut pages)? {
         late.push_page(&page);
+        if kept.len() < KEPT_PAGES {
+            kept.push(page);
+            behind = pages.clone();
+        }
     }
-    let (mut fold, mut pages) = (RowFold::new(late, since), first);
-    while let Some(page) = next_page(reader, &mut pages)? {
-        for row in fold.page(&state.name, &page) {
-            if !take(row) {
-                return Ok(false);
-            }
+    let mut fold = RowFold::new(late, since);
+    let mut hand_on = |page: &[Entry]| fold.page(&state.name, page).into_iter().all(&mut take);
+    if !kept.into_iter().all(|page| hand_on(&page)) {
+        return Ok(false);
+    }
+    while let Some(page) = next_page(reader, &mut behind)? {
+        if !hand_on(&page) {
+            return Ok(false);
         }
     }
     Ok(true)

@@ -16,6 +16,9 @@ use crate::vault;
 
 /// Between two looks at what has no event: files, limits, idleness.
 const TICK: Duration = Duration::from_millis(500);
+/// Most events of one turn of the loop: what they ask of the store is committed
+/// together.
+const TOGETHER: usize = 64;
 
 /// Is the node until it is told to end.
 ///
@@ -145,19 +148,23 @@ async fn serve(
     let accepting = tokio::spawn(control::accept(listener, events, slots.clone()));
     let mut tick = tokio::time::interval(TICK);
     let mut end = Signals::new().map_err(|error| Failure::host(format!("signals: {error}")))?;
+    let mut together = Vec::with_capacity(TOGETHER);
     loop {
+        node.hand_over();
         tokio::select! {
             biased;
-            tell = store_tells.recv() => match tell {
-                Some(tell) => node.on_store(tell),
+            tells = store_tells.recv() => match tells {
+                Some(tells) => tells.into_iter().for_each(|tell| node.on_store(tell)),
                 None => return Err(Failure::internal("the store's thread is gone")),
             },
             () = end.wait(), if !node.leaving => node.leave(),
             _ = tick.tick() => node.on_tick(background, slots.any_taken()),
-            event = incoming.recv(), if node.in_flight < IN_FLIGHT => match event {
-                Some(event) => node.on_event(event),
-                None => return Err(Failure::internal("every sender of events is gone")),
-            },
+            count = incoming.recv_many(&mut together, TOGETHER), if node.in_flight < IN_FLIGHT => {
+                if count == 0 {
+                    return Err(Failure::internal("every sender of events is gone"));
+                }
+                together.drain(..).for_each(|event| node.on_event(event));
+            }
             // After the tasks of this thread have had their turn: whoever waits
             // for an answer has it.
             () = tokio::task::yield_now(), if !node.over.is_empty() => node.clear_up(),

@@ -179,8 +179,9 @@ impl StoreTell {
 
 /// A store that is open, and its thread.
 pub(crate) struct Opened {
-    pub(crate) asks: blocking::SyncSender<StoreAsk>,
-    pub(crate) tells: mpsc::Receiver<StoreTell>,
+    /// Each as many as came together, in order.
+    pub(crate) asks: blocking::SyncSender<Vec<StoreAsk>>,
+    pub(crate) tells: mpsc::Receiver<Vec<StoreTell>>,
     pub(crate) keys: Arc<DeviceKeys>,
     pub(crate) account: Option<AccountId>,
     pub(crate) incarnation: Incarnation,
@@ -291,7 +292,7 @@ fn checkpoint(checkpointer: Checkpointer, forgot: Arc<AtomicBool>) -> std::io::R
 }
 
 /// Waits until the thread has sealed what is left and is gone.
-pub(crate) async fn finish(tells: &mut mpsc::Receiver<StoreTell>) {
+pub(crate) async fn finish(tells: &mut mpsc::Receiver<Vec<StoreTell>>) {
     while tells.recv().await.is_some() {}
 }
 

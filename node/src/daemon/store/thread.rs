@@ -17,7 +17,7 @@ use super::{StoreAsk, StoreTell, Tag, Thinner, members, synced_heads};
 use crate::config::Durable;
 use crate::log::log;
 
-/// Most asks committed together.
+/// Most asks committed together, and as many again as one turn of the loop has.
 const BATCH: usize = 256;
 /// Between two synchronous commits: what a power cut can lose at most.
 const DURABLE_EVERY: Duration = Duration::from_millis(250);
@@ -64,7 +64,7 @@ fn failure(error: &IngestError) -> IngestFailure {
 
 pub(super) struct Thread {
     store: Store,
-    tells: mpsc::Sender<StoreTell>,
+    tells: mpsc::Sender<Vec<StoreTell>>,
     known_heads: BTreeMap<ChainId, u64>,
     known_members: Vec<(DeviceId, DevicePublic, Role)>,
     /// Whether heads or members may have changed.
@@ -83,7 +83,7 @@ impl Thread {
     pub(super) fn new(
         store: Store,
         thinner: Thinner,
-        tells: mpsc::Sender<StoreTell>,
+        tells: mpsc::Sender<Vec<StoreTell>>,
         durable: Durable,
     ) -> Self {
         let known_heads = synced_heads(&store)
@@ -108,12 +108,15 @@ impl Thread {
     }
 
     /// Until the loop is gone. What it left is sealed.
-    pub(super) fn serve(&mut self, asks: &blocking::Receiver<StoreAsk>) {
+    pub(super) fn serve(&mut self, asks: &blocking::Receiver<Vec<StoreAsk>>) {
         loop {
             let batch = match asks.recv_timeout(self.nap()) {
-                Ok(first) => std::iter::once(first)
-                    .chain(asks.try_iter().take(BATCH - 1))
-                    .collect(),
+                Ok(mut batch) => {
+                    while let (true, Ok(more)) = (batch.len() < BATCH, asks.try_recv()) {
+                        batch.extend(more);
+                    }
+                    batch
+                }
                 Err(blocking::RecvTimeoutError::Timeout) => Vec::new(),
                 Err(blocking::RecvTimeoutError::Disconnected) => break,
             };
@@ -172,15 +175,19 @@ impl Thread {
         }
         let due = !self.store.is_synced() && self.last_durable.elapsed() >= DURABLE_EVERY;
         self.commit(urgent || due, &mut appended, &mut answers);
-        let tells = self.tells.clone();
-        let tell = |tell| tells.blocking_send(tell).is_ok();
         // Who is a member comes before what members ask for.
         let first = self.new_members().into_iter().chain(self.early());
-        let told = first.chain(answers).all(tell);
+        let told = self.tell(first.chain(answers).collect());
         self.seal(at_once);
         let back = std::mem::take(&mut self.untold_back).into_iter();
         let back = back.map(|writer| StoreTell::WentBack { writer });
-        told && back.chain(self.grown_heads()).all(tell)
+        let after = back.chain(self.grown_heads()).collect();
+        told && self.tell(after)
+    }
+
+    /// Says all of it in one go, so that the loop wakes once. `false` when it is gone.
+    fn tell(&self, tells: Vec<StoreTell>) -> bool {
+        tells.is_empty() || self.tells.blocking_send(tells).is_ok()
     }
 
     fn early(&mut self) -> Option<StoreTell> {

@@ -6,7 +6,7 @@ use bailey_tests::{TestWorld, binaries};
 
 use crate::server::Server;
 use crate::table::Table;
-use crate::{Effort, Part, media, scale, short, starts, streams};
+use crate::{Effort, Part, audit, media, scale, short, starts, streams};
 
 /// Beyond what is measured, for the start of a place.
 pub(crate) const SLACK: Duration = Duration::from_secs(20);
@@ -21,13 +21,14 @@ pub(crate) fn measure(world: &TestWorld, effort: Effort, only: Option<Part>, tab
         Ok(server) => server,
         Err(why) => return table.lacks(why),
     };
-    let parts: [(Part, Measure); 6] = [
+    let parts: [(Part, Measure); 7] = [
         (Part::Streams, streams::measure),
         (Part::Many, streams::many),
         (Part::Short, short::measure),
         (Part::Udp, media::flood),
         (Part::Call, media::call),
         (Part::Scale, scale::measure),
+        (Part::Audit, audit::measure),
     ];
     for (part, measure) in parts {
         if wants(part) {

@@ -96,6 +96,11 @@ impl Table {
         }
     }
 
+    /// What somebody who reads the table has to know.
+    pub(crate) fn fact(&mut self, fact: String) {
+        self.facts.push(fact);
+    }
+
     /// Rows are missing, and why.
     pub(crate) fn lacks(&mut self, why: String) {
         self.lacks.push(why);

@@ -18,7 +18,7 @@ impl Drop for Folder {
     }
 }
 
-fn thread(name: &str, durable: Durable) -> (Folder, Thread, mpsc::Receiver<StoreTell>) {
+fn thread(name: &str, durable: Durable) -> (Folder, Thread, mpsc::Receiver<Vec<StoreTell>>) {
     let dir = std::env::temp_dir().join(format!("bailey-{name}-{}", std::process::id()));
     let folder = Folder(dir);
     let keys = DeviceKeys::generate([1; 64]);
@@ -72,11 +72,13 @@ fn what_is_not_synced_is_within_a_quarter_of_a_second() {
 fn others_hear_of_an_envelope_only_once_no_power_cut_takes_it() {
     let (_folder, mut soon, mut told) = thread("heads", Durable::Soon);
     assert!(soon.turn(Vec::new()));
-    let heads = |told: &mut mpsc::Receiver<StoreTell>| {
+    let heads = |told: &mut mpsc::Receiver<Vec<StoreTell>>| {
         let mut docs = Vec::new();
-        while let Ok(tell) = told.try_recv() {
-            if let StoreTell::Heads(heads) = tell {
-                docs.extend(heads.into_iter().map(|head| head.chain.doc));
+        while let Ok(tells) = told.try_recv() {
+            for tell in tells {
+                if let StoreTell::Heads(heads) = tell {
+                    docs.extend(heads.into_iter().map(|head| head.chain.doc));
+                }
             }
         }
         docs
