@@ -20,6 +20,9 @@ const URGENT_MS: u64 = 250;
 const NO_EPOCH: u32 = u32::MAX;
 /// How long after a failed sealing the next is tried, in milliseconds.
 const RETRY_MS: u64 = 1_000;
+/// How long a segment of the days' document stays open, in milliseconds: as long as
+/// its epoch. It has an entry or a few each day, and each segment costs its place.
+const DAYS_MS: u64 = EPOCH_MS;
 /// How long an epoch is sealed under, in milliseconds: its key can be forgotten a
 /// window after that.
 const EPOCH_MS: u64 = 7 * 24 * 3_600_000;
@@ -412,9 +415,13 @@ impl OwnDoc {
             .content
             .as_ref()
             .is_some_and(|content| content.len() + entries > SEGMENT_ENTRIES);
+        let longest = match doc {
+            DocId::Days => DAYS_MS,
+            _ => SEGMENT_MS,
+        };
         let old = self
             .segment_since
-            .is_some_and(|since| now.0 >= since.0.saturating_add(SEGMENT_MS));
+            .is_some_and(|since| now.0 >= since.0.saturating_add(longest));
         let daily = doc.box_id().is_some();
         let other = self
             .segment_since

