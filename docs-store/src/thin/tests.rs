@@ -246,13 +246,21 @@ fn each_box_has_its_window_and_thinning_one_leaves_no_hole_in_another() {
 }
 
 #[test]
-fn a_segment_closes_with_4096_entries_or_after_a_day() {
+fn a_segment_closes_with_4096_entries_or_with_its_day() {
     let (dir, mut store) = laptop();
+    let midnight = DAY - NOW % DAY;
     let many: Vec<Event> = (1..=5000).map(opened).collect();
     write(&mut store, A, 0, &many);
     write(&mut store, B, 0, &[opened(1)]);
-    write(&mut store, B, DAY - 1, &[opened(2)]);
-    write(&mut store, B, DAY, &[opened(3)]);
+    write(&mut store, B, midnight - 1, &[opened(2)]);
+    write(&mut store, B, midnight, &[opened(3)]);
+    // What waits together is of two days all the same.
+    for (ms, event) in [(midnight + DAY - 1, opened(4)), (midnight + DAY, opened(5))] {
+        let doc = DocId::Box(B);
+        store.append(doc, event, at(ms), Urgency::Normal).unwrap();
+    }
+    store.commit(false).unwrap();
+    store.seal_all(at(midnight + DAY)).unwrap();
     let db = Connection::open(dir.path().join("store.db")).unwrap();
     let mut statement = db
         .prepare(
@@ -274,10 +282,10 @@ fn a_segment_closes_with_4096_entries_or_after_a_day() {
         "{of_a:?}"
     );
     assert_eq!(of_a.iter().sum::<u64>(), 5000);
-    assert_eq!(sizes(B), [2, 1]);
+    assert_eq!(sizes(B), [2, 1, 1, 1]);
     // One that nothing comes to any more is closed by thinning.
-    assert_eq!(dropped(&thin(&mut store, 32 * DAY)), 4);
-    assert_eq!(check(&dir, 1), 5003);
+    assert_eq!(dropped(&thin(&mut store, 34 * DAY)), 6);
+    assert_eq!(check(&dir, 1), 5005);
 }
 
 /// Entries of both boxes, summaries, thinned entries, and a count of keys.
