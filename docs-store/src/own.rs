@@ -120,8 +120,14 @@ impl OwnDoc {
     /// Whether the batch is to be sealed now. A clock that was set back makes
     /// it due: else it would wait until the old time comes again.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.due_by(now).is_some_and(|due| due <= now)
+    }
+
+    /// When the batch is to be sealed, as a clock that stands at `now` will tell it.
+    pub(crate) fn due_by(&self, now: Timestamp) -> Option<Timestamp> {
         let set_back = self.batch.back().is_some_and(|last| now < last.ts);
-        set_back || self.due().is_some_and(|due| due <= now)
+        self.due()
+            .map(|due| if set_back { due.min(now) } else { due })
     }
 }
 

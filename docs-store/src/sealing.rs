@@ -46,12 +46,23 @@ impl Store {
     /// When [`Self::seal`] has something to do; `None` if nothing waits.
     #[must_use]
     pub fn seal_due(&self, now: Timestamp) -> Option<Timestamp> {
+        // A clock that was set back makes due what it was set back behind: else that
+        // would wait until the old time comes again.
+        let by = |due: u64, longest: u64| match due > now.0.saturating_add(longest) {
+            true => now,
+            false => Timestamp(due),
+        };
         if !self.unsaved.is_empty() {
-            return Some(self.retry_at.unwrap_or(now));
+            let retry = self.retry_at.unwrap_or(now);
+            return Some(by(retry.0, RETRY_MS));
         }
-        let due = self.docs.values().filter_map(OwnDoc::due).min()?;
+        let waiting = self.docs.values();
+        let due = waiting.filter_map(|own| own.due_by(now)).min()?;
         match self.urgent_since {
-            Some(since) => Some(due.min(Timestamp(since.0.saturating_add(URGENT_MS)))),
+            Some(since) => {
+                let urgent = by(since.0.saturating_add(URGENT_MS), URGENT_MS);
+                Some(due.min(urgent))
+            }
             None => Some(due),
         }
     }

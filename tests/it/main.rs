@@ -37,6 +37,7 @@ mod records;
 mod reports;
 mod resolvers;
 mod scale;
+mod sim;
 mod store;
 mod stun;
 mod sync;

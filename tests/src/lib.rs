@@ -9,6 +9,7 @@ pub mod escape;
 pub mod fuzz;
 mod readers;
 mod run;
+pub mod sim;
 mod terminal;
 mod time;
 mod world;
