@@ -6,6 +6,7 @@
 //! command line says [`API`] as a frame of its own, then the question.
 
 use bailey_channel::ChannelError;
+use bailey_docs_store::Role;
 use bailey_gate_proto::capture::Headers;
 use bailey_model::{
     AccountId, BoxClass, BoxEnd, BoxId, ChildExit, DeviceId, FlowRefused, Limits, Notice, Publish,
@@ -18,7 +19,7 @@ use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, ReportRow, Wh
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 7;
+pub const API: u32 = 8;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -98,11 +99,15 @@ pub enum Ask {
     DeviceAdd {
         /// Addresses to put into the code; empty takes the node's own.
         addrs: Vec<std::net::IpAddr>,
+        /// What it will be allowed.
+        role: Role,
     },
     /// Join the account of the device that shows this code.
     DeviceJoin {
-        /// The code.
+        /// Either code.
         code: String,
+        /// Where that device is, if that was said.
+        addrs: Vec<std::net::SocketAddr>,
     },
     /// The devices of the account.
     DeviceList,
@@ -279,8 +284,19 @@ pub enum Tell {
         /// The node's word for it.
         outcome: RequestOutcome,
     },
-    /// The code for the other device.
-    Code(String),
+    /// The codes for the other device.
+    Codes {
+        /// With addresses in it.
+        long: String,
+        /// To be said aloud, unless too many were made this hour.
+        short: Option<String>,
+        /// Where the pairing is waited for.
+        at: Vec<std::net::SocketAddr>,
+        /// Why the short code is not there, or does not find the device by itself.
+        why: Option<String>,
+    },
+    /// The short code was tried in vain, and is worthless from now on.
+    ShortBurnt,
     /// What both screens show.
     Words {
         /// Four words from the connection itself.
@@ -289,6 +305,8 @@ pub enum Tell {
         name: String,
         /// Its id.
         device: DeviceId,
+        /// What yes would grant it; `None` at the joining device, which is not asked.
+        grants: Option<Grants>,
     },
     /// The device is in the account.
     Joined {
@@ -296,6 +314,8 @@ pub enum Tell {
         account: AccountId,
         /// The new device.
         device: DeviceId,
+        /// What the new device is allowed.
+        role: Role,
     },
     /// The answer to [`Ask::Change`]; equal reaches where nothing changed.
     Reach {
@@ -354,6 +374,38 @@ pub enum Tell {
     Done,
     /// It failed.
     Failed(Failure),
+}
+
+/// What a device is granted by being added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grants {
+    /// What it may do.
+    pub role: Role,
+    /// Days of audit that it can read back.
+    pub days: u64,
+    /// Boxes whose audit it can read.
+    pub boxes: usize,
+}
+
+impl Grants {
+    /// As what follows a device's name.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { role, days, boxes } = self;
+        let counted = |count: u64, one: &str, many: &str| match count {
+            1 => format!("1 {one}"),
+            _ => format!("{count} {many}"),
+        };
+        let days = counted(*days, "day", "days");
+        let boxes = counted(u64::try_from(*boxes).unwrap_or(u64::MAX), "box", "boxes");
+        let reads = format!("will read {days} of audit of {boxes}, and all that follows");
+        match role {
+            Role::Runs => "will run boxes of its own and read nothing of other devices".to_owned(),
+            Role::Watch => format!("{reads}, and change nothing"),
+            Role::Stop => format!("{reads}, and may stop boxes"),
+            Role::Full => format!("{reads}, may stop boxes, and may let further devices join"),
+        }
+    }
 }
 
 /// How a box ended, for the one who ran it.

@@ -28,6 +28,7 @@ mod mdns;
 mod metrics;
 mod names;
 mod network;
+mod pairing;
 mod pcap;
 mod ping;
 mod programs;

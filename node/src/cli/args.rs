@@ -1,9 +1,10 @@
 //! The command line's words.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use bailey_docs_store::Role;
 use clap::{Args, Parser, Subcommand};
 
 use crate::export::Format;
@@ -336,6 +337,13 @@ pub(crate) struct DeviceAddArgs {
     /// Address under which the other device reaches this one (repeatable).
     #[arg(long = "addr", value_name = "ADDRESS")]
     pub(crate) addrs: Vec<IpAddr>,
+    /// What the other device may do: `watch` reads, `stop` may stop boxes too, `full` may
+    /// also let further devices join, `runs` reads nothing of others.
+    #[arg(long, value_name = "ROLE", default_value = "full", value_parser = role)]
+    pub(crate) role: Role,
+    /// Show no QR code.
+    #[arg(long)]
+    pub(crate) no_qr: bool,
     /// Do not ask whether both screens show the same words.
     #[arg(long)]
     pub(crate) yes: bool,
@@ -344,10 +352,22 @@ pub(crate) struct DeviceAddArgs {
     pub(crate) json: bool,
 }
 
+fn role(text: &str) -> Result<Role, String> {
+    [Role::Runs, Role::Watch, Role::Stop, Role::Full]
+        .into_iter()
+        .find(|role| role.as_str() == text)
+        .ok_or_else(|| "one of watch, stop, full, runs".to_owned())
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DeviceJoinArgs {
-    /// The code that the other device shows.
-    pub(crate) code: String,
+    /// The code that the other device shows: the short one or the long one.
+    #[arg(required = true, num_args = 1..=8)]
+    pub(crate) code: Vec<String>,
+    /// Where the other device is, with the port that it shows, in the place of a search
+    /// in this network.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) at: Vec<SocketAddr>,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,6 +11,7 @@ mod export;
 mod logs;
 mod out;
 mod pcap;
+mod qr;
 mod read;
 mod relay;
 mod report;

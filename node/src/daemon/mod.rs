@@ -104,6 +104,7 @@ struct Node {
     followers: questions::Followers,
     devices: devices::Devices,
     pairings: BTreeMap<ConnId, pairing::Running>,
+    short_codes: bailey_sync::pair::ShortCodeBudget,
     /// Questions that wait for the account to be made.
     waiting_account: Vec<(ConnId, questions::Later)>,
     /// Requests of this node's own command lines, by request id.
@@ -153,6 +154,7 @@ impl Node {
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),
             pairings: BTreeMap::new(),
+            short_codes: bailey_sync::pair::ShortCodeBudget::default(),
             waiting_account: Vec::new(),
             requests: BTreeMap::new(),
             picturing: Arc::default(),

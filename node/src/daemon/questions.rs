@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bailey_docs_store::{DocId, Urgency};
+use bailey_docs_store::{DocId, Role, Urgency};
 use bailey_fence_plan::channel::ToFence;
 use bailey_model::{
     BoxEnd, DeviceId, Entry, Event, Notice, Receipt, Request, RequestId, RequestKind, StoppedBy,
@@ -28,7 +28,7 @@ const MAX_PENDING: usize = 65_536;
 #[derive(Debug)]
 pub(super) enum Later {
     Run(Box<RunAsk>, VecDeque<OwnedFd>),
-    DeviceAdd(Vec<std::net::IpAddr>),
+    DeviceAdd(Vec<std::net::IpAddr>, Role),
 }
 
 /// Command lines that see new entries as they are written.
@@ -91,8 +91,10 @@ impl Node {
                 self.on_notices(conn, follow);
                 Ok(())
             }
-            Ask::DeviceAdd { addrs } => self.with_account(conn, Later::DeviceAdd(addrs)),
-            Ask::DeviceJoin { code } => self.begin_join(conn, &code),
+            Ask::DeviceAdd { addrs, role } => {
+                self.with_account(conn, Later::DeviceAdd(addrs, role))
+            }
+            Ask::DeviceJoin { code, addrs } => self.begin_join(conn, &code, addrs),
             Ask::DeviceList => {
                 let rows = self.device_rows();
                 self.answer_all(conn, rows.into_iter().map(Tell::Device).collect());
@@ -138,7 +140,7 @@ impl Node {
         }
         match later {
             Later::Run(ask, fds) => self.begin(conn, *ask, fds),
-            Later::DeviceAdd(addrs) => self.begin_add(conn, &addrs),
+            Later::DeviceAdd(addrs, role) => self.begin_add(conn, &addrs, role),
         }
     }
 

@@ -64,7 +64,11 @@ pub(crate) enum StoreAsk {
     /// Make an account of this device alone.
     CreateAccount { name: String },
     /// Offer to add a device.
-    Offer { conn: ConnId, device: DevicePublic },
+    Offer {
+        conn: ConnId,
+        device: DevicePublic,
+        role: Role,
+    },
     /// Add a device that signed the offer.
     Add {
         conn: ConnId,

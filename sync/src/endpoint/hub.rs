@@ -186,7 +186,7 @@ impl Hub {
             return;
         };
         let trust = Trust::Member(self.pins.clone(), device);
-        let Ok(config) = self.identity.client(trust, ALPN_SESSION) else {
+        let Ok(config) = self.identity.client(trust, &[ALPN_SESSION]) else {
             return peer.failed(now, &mut self.dice);
         };
         let (quic, addrs, tell) = (self.quic.clone(), peer.addrs(), self.tell.clone());

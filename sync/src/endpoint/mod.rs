@@ -224,7 +224,7 @@ impl Endpoint {
         };
         let identity = Identity::new(&config.ed25519_secret)?;
         let pins = Pins::default();
-        let server = identity.server(Trust::Members(pins.clone()), ALPN_SESSION)?;
+        let server = identity.server(Trust::Members(pins.clone()), &[ALPN_SESSION])?;
         let socket = bind_udp(config.listen).map_err(bind)?;
         let quic = quinn::Endpoint::new(
             quinn::EndpointConfig::default(),

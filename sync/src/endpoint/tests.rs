@@ -474,7 +474,7 @@ async fn stalled_handshakes_and_garbage_do_not_keep_a_member_out() {
     let (mut a, mut b) = two().await;
     let target = b.addr();
     let identity = Identity::new(&[77; 32]).unwrap();
-    let config = identity.client(Trust::Anyone, ALPN_SESSION).unwrap();
+    let config = identity.client(Trust::Anyone, &[ALPN_SESSION]).unwrap();
     let mut clients = Vec::new();
     for n in 0..100_u8 {
         let socket = UdpSocket::bind(LOOPBACK).unwrap();

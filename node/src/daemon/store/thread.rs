@@ -255,8 +255,8 @@ impl Thread {
                 let made = self.store.create_account(&name, now);
                 StoreTell::Account(made.map_err(|error| error.to_string()))
             }
-            StoreAsk::Offer { conn, device } => {
-                let offer = self.store.offer_add(device, Role::Full);
+            StoreAsk::Offer { conn, device, role } => {
+                let offer = self.store.offer_add(device, role);
                 let offer = offer.map(Box::new).map_err(|error| error.to_string());
                 StoreTell::Offered { conn, offer }
             }
