@@ -281,7 +281,7 @@ impl Store {
     }
 
     /// Who gets this writer's keys: itself, every member that reads, recovery.
-    fn recipients(&self) -> Vec<DevicePublic> {
+    pub(crate) fn recipients(&self) -> Vec<DevicePublic> {
         let members = self.members();
         let mut recipients = vec![self.keys.public()];
         recipients.extend(self.others_that_read().map(|(_, public)| public));
@@ -346,7 +346,7 @@ impl Store {
     }
 
     /// Builds the key records for some wraps; the last one says who was served.
-    fn build_keys(
+    pub(crate) fn build_keys(
         &mut self,
         account: AccountId,
         mut epoch: Option<(Epoch, u32)>,

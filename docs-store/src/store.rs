@@ -28,6 +28,7 @@ mod join;
 mod meta;
 mod recover;
 
+pub(crate) use account::SEED_FILE;
 pub(crate) use meta::{
     account_node, drop_mark, has_mark, members_stored, put_account, stored_account,
 };

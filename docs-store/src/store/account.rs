@@ -15,7 +15,7 @@ use crate::own::{Built, Carries, OwnDoc};
 /// Days that entries are kept unless told otherwise.
 const WINDOW_DAYS: u16 = 30;
 /// Where the recovery seed stands until a person has it on paper.
-const SEED_FILE: &str = "recovery.seed";
+pub(crate) const SEED_FILE: &str = "recovery.seed";
 
 impl Store {
     /// Begins an account of which this device is the first member. The
@@ -72,12 +72,16 @@ impl Store {
         Ok(seed)
     }
 
-    fn seed(&mut self) -> Result<RecoverySeed, AccountError> {
+    /// The recovery seed that is kept here, or a new one, kept from now on.
+    ///
+    /// # Errors
+    /// [`AccountError`].
+    pub fn seed(&mut self) -> Result<RecoverySeed, AccountError> {
         // One may be there from a start that ended before its account began.
         if let Some(seed) = self.recovery_seed()? {
             return Ok(seed);
         }
-        let seed = RecoverySeed(random(self.entropy.as_mut())?);
+        let seed = RecoverySeed::new(random(self.entropy.as_mut())?);
         let path = self.dir.join(SEED_FILE);
         keep_recovery_seed(&path, &seed, &self.keys, self.entropy.as_mut())?;
         Ok(seed)

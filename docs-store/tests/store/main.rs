@@ -12,3 +12,4 @@ mod journal;
 mod ledger;
 mod model;
 mod pages;
+mod recovery;
