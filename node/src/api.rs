@@ -111,6 +111,8 @@ pub enum Ask {
     },
     /// The devices of the account.
     DeviceList,
+    /// Something of the recovery key, or of the account's copy.
+    Recovery(RecoveryAsk),
     /// Look at all that is kept: signatures, places, seals, numbers.
     StoreCheck,
     /// What is left of a box's thinned entries, from the day of a time on.
@@ -122,6 +124,19 @@ pub enum Ask {
     },
     /// The person's answer to [`Tell::Words`].
     Answer(bool),
+}
+
+/// What is asked about recovery.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum RecoveryAsk {
+    /// The words, while they are kept here.
+    Words,
+    /// Whether these are the words; then they are kept here no more.
+    Check(String),
+    /// Write a copy of the account. One descriptor: the file.
+    Save,
+    /// Take a copy of the account. One descriptor: the file.
+    Load,
 }
 
 /// Which rows of a box are wanted; what is not said matches all.
@@ -316,6 +331,24 @@ pub enum Tell {
         device: DeviceId,
         /// What the new device is allowed.
         role: Role,
+    },
+    /// The words of the recovery key; `None` where they are not kept here.
+    RecoveryWords(Option<Vec<String>>),
+    /// Whether the words were right.
+    RecoveryRight(bool),
+    /// The copy is written.
+    Copied {
+        /// Envelopes in it.
+        envelopes: u64,
+        /// Bytes of them.
+        bytes: u64,
+    },
+    /// The copy is taken.
+    Taken {
+        /// Envelopes that were not here before.
+        new: u64,
+        /// Envelopes that were refused.
+        refused: u64,
     },
     /// The answer to [`Ask::Change`]; equal reaches where nothing changed.
     Reach {

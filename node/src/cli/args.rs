@@ -330,6 +330,8 @@ pub(crate) enum DeviceVerb {
     Join(DeviceJoinArgs),
     /// List the devices of the account.
     List(JsonArgs),
+    /// Write down the key that brings the account back, and check what is on paper.
+    Recovery(RecoveryArgs),
 }
 
 #[derive(Debug, Args)]
@@ -350,6 +352,22 @@ pub(crate) struct DeviceAddArgs {
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecoveryArgs {
+    /// Read the words from standard input and say whether they are right.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print the words and ask for nothing.
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) print: bool,
+    /// Write a copy of the account to a new file: all that other devices may have, sealed.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "print", "load"])]
+    pub(crate) save: Option<PathBuf>,
+    /// Take what a copy of the account has and this device has not.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "print"])]
+    pub(crate) load: Option<PathBuf>,
 }
 
 fn role(text: &str) -> Result<Role, String> {

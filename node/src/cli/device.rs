@@ -6,7 +6,7 @@ use bailey_docs_store::Role;
 use serde_json::json;
 
 use super::args::{DeviceAddArgs, DeviceJoinArgs, JsonArgs};
-use super::{out, read};
+use super::{out, read, recovery};
 use crate::api::{Ask, Failure, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
@@ -134,7 +134,7 @@ pub(super) fn join(args: &DeviceJoinArgs) -> Result<u8, Failure> {
 
 /// Lists the account's devices.
 pub(super) fn list(args: &JsonArgs) -> Result<u8, Failure> {
-    read::each(&Ask::DeviceList, |tell| match tell {
+    let code = read::each(&Ask::DeviceList, |tell| match tell {
         Tell::Device(row) if args.json => out::json(&row),
         Tell::Device(row) => {
             let state = match (row.this, row.connected) {
@@ -150,7 +150,9 @@ pub(super) fn list(args: &JsonArgs) -> Result<u8, Failure> {
             ))
         }
         _ => Ok(()),
-    })
+    })?;
+    recovery::remind();
+    Ok(code)
 }
 
 fn ask(ask: &Ask) -> Result<Client, Failure> {

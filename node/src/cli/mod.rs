@@ -13,6 +13,7 @@ mod out;
 mod pcap;
 mod qr;
 mod read;
+mod recovery;
 mod relay;
 mod report;
 mod run;
@@ -75,6 +76,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Device(DeviceVerb::Add(args)) => device::add(&args),
         Verb::Device(DeviceVerb::Join(args)) => device::join(&args),
         Verb::Device(DeviceVerb::List(args)) => device::list(&args),
+        Verb::Device(DeviceVerb::Recovery(args)) => recovery::recovery(&args),
         Verb::Node(args) => daemon::run(args.background, args.device_name),
         Verb::Demo(args) => demo::demo(args.json),
         Verb::WorldServe(args) => demo::serve(&args.words),

@@ -20,7 +20,7 @@ use crate::rows::{self, DeviceRow};
 /// below it; heads are what changed.
 const COMMANDS: usize = 16_384;
 /// Addresses remembered for one peer.
-const MAX_ADDRS: usize = 8;
+pub(super) const MAX_ADDRS: usize = 8;
 /// Longest file of remembered addresses.
 const MAX_FILE: u64 = 256 << 10;
 
@@ -61,6 +61,15 @@ impl Devices {
 
     pub(super) fn any_up(&self) -> bool {
         !self.up.is_empty()
+    }
+
+    pub(super) fn is_member(&self, device: DeviceId) -> bool {
+        self.members.contains_key(&device)
+    }
+
+    /// Where the peers are, as far as that is known.
+    pub(super) fn addrs(&self) -> &BTreeMap<DeviceId, Vec<SocketAddr>> {
+        &self.addrs
     }
 
     /// Whether a device may ask for a stop now.
@@ -250,16 +259,7 @@ impl Node {
 
     fn keep_addrs(&self) {
         let path = self.paths.state.join("peers");
-        let lines: Vec<String> = self
-            .devices
-            .addrs
-            .iter()
-            .map(|(device, addrs)| {
-                let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
-                format!("{device} {}\n", addrs.join(" "))
-            })
-            .collect();
-        if let Err(error) = write_private(&path, &lines.concat()) {
+        if let Err(error) = write_private(&path, &addr_lines(&self.devices.addrs)) {
             log!("{}: {error}", path.display());
         }
     }
@@ -372,14 +372,27 @@ async fn hand_on(mut events: mpsc::Receiver<SyncEvent>, to: mpsc::Sender<NodeEve
     let _gone = to.send(NodeEvent::SyncGone { port }).await;
 }
 
-/// A line a device: its id and its addresses. Lines that do not parse are
-/// passed over: they are hints, and who answers must still prove its key.
+/// A line a device: its id and its addresses.
+pub(super) fn addr_lines(addrs: &BTreeMap<DeviceId, Vec<SocketAddr>>) -> String {
+    let line = |(device, addrs): (&DeviceId, &Vec<SocketAddr>)| {
+        let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+        format!("{device} {}\n", addrs.join(" "))
+    };
+    addrs.iter().map(line).collect()
+}
+
 fn read_addrs(path: &Path) -> BTreeMap<DeviceId, Vec<SocketAddr>> {
     use std::io::Read as _;
     let mut text = String::new();
     if let Ok(file) = std::fs::File::open(path) {
         let _partial = file.take(MAX_FILE).read_to_string(&mut text);
     }
+    read_addr_lines(&text)
+}
+
+/// Reads [`addr_lines`]. Lines that do not parse are passed over: they are hints, and
+/// who answers must still prove its key.
+pub(super) fn read_addr_lines(text: &str) -> BTreeMap<DeviceId, Vec<SocketAddr>> {
     let line = |line: &str| {
         let mut words = line.split(' ');
         let device = words.next()?.parse().ok()?;

@@ -30,6 +30,7 @@ mod prepare;
 mod publish;
 mod questions;
 mod reading;
+mod recovery;
 mod refusals;
 mod reports;
 mod run_state;
@@ -279,6 +280,7 @@ impl Node {
             StoreTell::Offered { conn, offer } => self.on_offered(conn, offer),
             StoreTell::Added { conn, added } => self.on_added(conn, added),
             StoreTell::Joined(joined) => self.on_joined(joined),
+            StoreTell::Recovery { conn, result } => self.on_recovery(conn, result),
             StoreTell::Members(members) => self.on_members(members),
             StoreTell::Early(early) => self.on_early(&early),
             StoreTell::WentBack { writer } => self.on_went_back(writer),

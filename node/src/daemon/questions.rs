@@ -100,6 +100,7 @@ impl Node {
                 self.answer_all(conn, rows.into_iter().map(Tell::Device).collect());
                 Ok(())
             }
+            Ask::Recovery(ask) => self.on_recovery_ask(conn, ask, fds),
             Ask::Days { target, since_ms } => self.on_days(conn, &target, since_ms),
             Ask::StoreCheck => {
                 if let Some(desk) = self.desk(conn) {

@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 
 use self::thinning::Thinner;
 use self::thread::Thread;
+pub(crate) use self::thread::flat;
 use super::clock;
 use super::event::{ConnId, RunId};
 use crate::api::Failure;
@@ -82,6 +83,11 @@ pub(crate) enum StoreAsk {
         envelopes: Vec<Vec<u8>>,
         host: DeviceId,
         addrs: Vec<SocketAddr>,
+    },
+    /// Something of the recovery key, or of the account's copy.
+    Recovery {
+        conn: ConnId,
+        step: super::recovery::Step,
     },
 }
 
@@ -160,6 +166,11 @@ pub(crate) enum StoreTell {
     },
     /// This device is one of the account now.
     Joined(super::pairing::Joined),
+    /// What came of a [`StoreAsk::Recovery`].
+    Recovery {
+        conn: ConnId,
+        result: Result<super::recovery::Told, String>,
+    },
     /// Chains grew. Not an answer to an ask.
     Heads(Vec<Head>),
     /// Devices dropped what they should still have. Not an answer to an ask.

@@ -7,7 +7,7 @@ use nix::net::if_::InterfaceFlags;
 
 /// This machine's addresses that another could reach, the likeliest first:
 /// IPv4, then IPv6; none of the loopback and none that needs a zone.
-pub(super) fn own_addrs() -> Vec<IpAddr> {
+pub(in crate::daemon) fn own_addrs() -> Vec<IpAddr> {
     let mut found = Vec::new();
     for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
         let Some(address) = interface.address else {

@@ -30,7 +30,7 @@ const MAX_WELCOME: usize = 4096;
 /// Most bytes of them.
 const MAX_WELCOME_BYTES: usize = 1 << 20;
 
-fn flat(opened: Vec<bailey_docs_store::Opened>) -> Vec<(DocId, DeviceId, Entry)> {
+pub(crate) fn flat(opened: Vec<bailey_docs_store::Opened>) -> Vec<(DocId, DeviceId, Entry)> {
     let of = |opened: bailey_docs_store::Opened| {
         let (doc, writer) = (opened.chain.doc, opened.chain.writer);
         opened
@@ -286,6 +286,10 @@ impl Thread {
                     addrs,
                     account,
                 })
+            }
+            StoreAsk::Recovery { conn, step } => {
+                let result = step.take(&mut self.store, now);
+                StoreTell::Recovery { conn, result }
             }
         }
     }
