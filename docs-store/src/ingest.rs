@@ -13,7 +13,7 @@ use bailey_envelope::{
     ChainId, DecodeError, DevicePublic, DocId, Hash, Header, Kind, MAX_ENVELOPE, Tombstone,
     Verified, peek, verify,
 };
-use bailey_model::{AccountId, Entry, Timestamp};
+use bailey_model::{AccountId, DeviceId, Entry, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::account::{Act, Record};
@@ -22,7 +22,7 @@ use crate::db::DbError;
 use crate::error::{Fork, IngestError, QuarantineReason};
 use crate::keys::{KeyRecord, store_epoch, store_wraps};
 use crate::spans::{self, Span};
-use crate::store::{Store, account_node};
+use crate::store::{Store, node_of};
 use crate::thin::{Noted, tables};
 
 pub(crate) use back::Successors;
@@ -31,9 +31,13 @@ pub(crate) use opening::{SegmentCache, apply, check_numbers};
 
 /// Most chains of one writer: a start of it makes a few, so this is years.
 const MAX_CHAINS: usize = 65_536;
-/// Most records of an account: judging who is a member stays well below a
-/// second.
+/// Most records of an account that are taken: judging who is a member stays well
+/// below a second.
 pub(crate) const MAX_RECORDS: usize = 1024;
+/// Most acts of one kind by one writer, so that no device uses up the account's room.
+const MAX_OF_KIND: usize = 128;
+/// Room that only removals, acks and resets may use: a door can be shut when it is full.
+const KEPT_FREE: usize = 256;
 /// Highest segment number within one chain.
 const MAX_SEGMENT: u32 = 65_536;
 /// Most envelopes opened at once when a key arrives, so that one call stays
@@ -134,8 +138,14 @@ impl Store {
     /// whose hash the account's id is.
     fn writer_of(&self, header: &Header, bytes: &[u8]) -> Result<DevicePublic, IngestError> {
         let writer = header.fields.chain.writer;
-        if let Some(member) = self.members().get(&writer) {
-            return Ok(member.public);
+        // Records are judged by the rules, whoever signed them; entries of a device that
+        // was removed came to a member before that, or by one that had not heard.
+        let known = match header.fields.chain.doc {
+            DocId::Account => self.members().signer(&writer),
+            _ => self.members().writer(&writer),
+        };
+        if let Some(public) = known {
+            return Ok(*public);
         }
         let not_member = IngestError::NotMember(writer);
         if header.fields.chain.doc != DocId::Account || !self.members().is_empty() {
@@ -147,7 +157,7 @@ impl Store {
         record.check(&header.fields)?;
         match record.act {
             Act::Genesis(genesis) => Ok(genesis.first),
-            Act::Add { .. } => Err(not_member),
+            _ => Err(not_member),
         }
     }
 
@@ -259,17 +269,11 @@ impl Store {
         let body = verified.plain().map_err(|_| IngestError::Misfit("suite"))?;
         let record = Record::decode(body)?;
         record.check(&fields)?;
-        if self
-            .account
-            .as_ref()
-            .is_some_and(|account| account.nodes.len() >= MAX_RECORDS)
-        {
-            return Err(IngestError::Misfit("account has too many records"));
-        }
+        self.check_room(&fields.chain.writer, &record.act)?;
         chain.opened = fields.seq;
         self.keep(chain, verified, bytes, now, |_, _| Ok(()))?;
         let before = self.members().clone();
-        self.count_record(account_node(&fields.chain, verified, record));
+        self.count_record(node_of(&fields, verified.hash, record));
         let members_changed = before != *self.members();
         // Within a join nothing is handed out: it may come to nothing.
         if members_changed && self.db.is_autocommit() {
@@ -280,6 +284,29 @@ impl Store {
         let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
         ingested.members_changed = members_changed;
         Ok(ingested)
+    }
+
+    /// Whether the account has room for one more record.
+    fn check_room(&self, writer: &DeviceId, act: &Act) -> Result<(), IngestError> {
+        let nodes = self.account.as_ref().map(|account| account.records.nodes());
+        let nodes = nodes.unwrap_or_default();
+        let shuts = matches!(
+            act,
+            Act::Remove { .. } | Act::Ack { .. } | Act::Reset { .. }
+        );
+        let room = if shuts {
+            MAX_RECORDS
+        } else {
+            MAX_RECORDS - KEPT_FREE
+        };
+        let kind = std::mem::discriminant(act);
+        let same = nodes
+            .iter()
+            .filter(|node| node.signer == *writer && std::mem::discriminant(&node.act) == kind);
+        if nodes.len() >= room || same.count() >= MAX_OF_KIND {
+            return Err(IngestError::Misfit("account has too many records"));
+        }
+        Ok(())
     }
 
     fn ingest_keys(

@@ -31,7 +31,7 @@ mod store;
 mod testing;
 mod thin;
 
-pub use account::{AddOffer, Member, Members, OfferError, RecordError, Role};
+pub use account::{AddOffer, Member, Members, OfferError, RecordError, Removal, Role};
 pub use bailey_envelope::{
     ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, RecoverySeed, Tombstone,
 };
