@@ -47,6 +47,17 @@ impl Store {
         Ok(same)
     }
 
+    /// Erases the recovery seed of a store without an account.
+    ///
+    /// # Errors
+    /// [`AccountError`]: there is an account, or the file cannot be erased.
+    pub fn drop_seed(&mut self) -> Result<(), AccountError> {
+        if self.account().is_some() {
+            return Err(AccountError::HasAccount);
+        }
+        Ok(erase_recovery_seed(&self.dir.join(SEED_FILE))?)
+    }
+
     /// Takes every envelope of a copy, as it would from another device.
     ///
     /// # Errors

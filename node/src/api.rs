@@ -137,6 +137,14 @@ pub enum RecoveryAsk {
     Save,
     /// Take a copy of the account. One descriptor: the file.
     Load,
+    /// Bring the account of a copy back on this device, which has none. One descriptor:
+    /// the file, which is read from its beginning, twice.
+    Recover {
+        /// The words of its recovery key.
+        words: String,
+        /// Devices that stay, by the first digits of their ids.
+        keep: Vec<String>,
+    },
 }
 
 /// Which rows of a box are wanted; what is not said matches all.
@@ -349,6 +357,17 @@ pub enum Tell {
         new: u64,
         /// Envelopes that were refused.
         refused: u64,
+    },
+    /// The account is back.
+    Recovered {
+        /// The account.
+        account: AccountId,
+        /// Who is of it now, this device first.
+        kept: Vec<DeviceId>,
+        /// Who is out of it.
+        out: Vec<(DeviceId, String)>,
+        /// Keys that the recovery key opened.
+        keys: usize,
     },
     /// The answer to [`Ask::Change`]; equal reaches where nothing changed.
     Reach {

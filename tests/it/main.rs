@@ -35,6 +35,7 @@ mod programs;
 mod publish;
 mod reach;
 mod records;
+mod recovery;
 mod reports;
 mod resolvers;
 mod scale;

@@ -332,6 +332,8 @@ pub(crate) enum DeviceVerb {
     List(JsonArgs),
     /// Write down the key that brings the account back, and check what is on paper.
     Recovery(RecoveryArgs),
+    /// Bring an account back on a device that has none, by its recovery key and a copy.
+    Recover(RecoverArgs),
 }
 
 #[derive(Debug, Args)]
@@ -368,6 +370,19 @@ pub(crate) struct RecoveryArgs {
     /// Take what a copy of the account has and this device has not.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "print"])]
     pub(crate) load: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// The copy, by `bailey device recovery --save` of any of the account's devices.
+    #[arg(long = "from", value_name = "FILE")]
+    pub(crate) copy: PathBuf,
+    /// A device that stays, by the first digits of its id (repeatable); all others are out.
+    #[arg(long, value_name = "ID")]
+    pub(crate) keep: Vec<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn role(text: &str) -> Result<Role, String> {

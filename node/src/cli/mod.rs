@@ -77,6 +77,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Device(DeviceVerb::Join(args)) => device::join(&args),
         Verb::Device(DeviceVerb::List(args)) => device::list(&args),
         Verb::Device(DeviceVerb::Recovery(args)) => recovery::recovery(&args),
+        Verb::Device(DeviceVerb::Recover(args)) => recovery::recover(&args),
         Verb::Node(args) => daemon::run(args.background, args.device_name),
         Verb::Demo(args) => demo::demo(args.json),
         Verb::WorldServe(args) => demo::serve(&args.words),

@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use super::args::RecoveryArgs;
+use serde_json::json;
+
+use super::args::{RecoverArgs, RecoveryArgs};
 use super::out;
 use crate::api::{Ask, Failure, RecoveryAsk, Tell};
 use crate::client::Client;
@@ -209,6 +211,48 @@ fn load(path: &Path) -> Result<u8, Failure> {
     }
 }
 
+/// Brings an account back.
+pub(super) fn recover(args: &RecoverArgs) -> Result<u8, Failure> {
+    let file = File::open(&args.copy).map_err(|error| named(&args.copy, &error))?;
+    let ask = RecoveryAsk::Recover {
+        words: typed()?,
+        keep: args.keep.clone(),
+    };
+    let Tell::Recovered {
+        account,
+        kept,
+        out,
+        keys,
+    } = with_file(ask, &file)?
+    else {
+        return Err(Failure::internal("the node answered something else"));
+    };
+    if args.json {
+        let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
+        let out: Vec<String> = out.iter().map(|(id, _)| id.to_string()).collect();
+        out::json(&json!({
+            "v": 1, "state": "recovered", "account": account.to_string(),
+            "kept": kept, "out": out, "keys": keys,
+        }))?;
+        return Ok(0);
+    }
+    out::line("The account is back, on this device.")?;
+    for (id, name) in &out {
+        let id: String = id.to_string().chars().take(8).collect();
+        out::line(&format!(
+            "{:<20} {id}  is out of it from now on",
+            show::text(name)
+        ))?;
+    }
+    out::line("Its recovery key is another one now, and the old words are worth nothing:")?;
+    out::line("`bailey device recovery` shows the new ones.")?;
+    if kept.len() > 1 {
+        out::line("Devices that stay hear of it by a copy: `bailey device recovery --save FILE`")?;
+        out::line("here, `bailey device recovery --load FILE` there.")?;
+    }
+    Ok(0)
+}
+
 fn ask(ask: RecoveryAsk) -> Result<Tell, Failure> {
     answer(Client::ask(&paths()?, &Ask::Recovery(ask), &[])?)
 }
@@ -232,6 +276,7 @@ fn answer(mut client: Client) -> Result<Tell, Failure> {
             tell @ (Tell::RecoveryWords(_)
             | Tell::RecoveryRight(_)
             | Tell::Copied { .. }
+            | Tell::Recovered { .. }
             | Tell::Taken { .. }) => return Ok(tell),
             _ => {}
         }

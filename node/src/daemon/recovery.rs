@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Seek as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bailey_docs_store::{CopyReader, DocId, Store, Taken, recovery_words, seed_of_words};
-use bailey_model::{DeviceId, Entry, Timestamp};
+use bailey_docs_store::{
+    CopyReader, DocId, Members, RecoverySeed, Store, Taken, recovery_words, seed_of_words,
+};
+use bailey_model::{AccountId, DeviceId, Entry, Timestamp};
 
 use super::Node;
 use super::devices::{MAX_ADDRS, addr_lines, read_addr_lines};
@@ -20,11 +22,26 @@ use crate::api::{Failure, RecoveryAsk, Tell};
 /// Envelopes of a copy that are taken before the store does something else.
 const TAKEN_AT_ONCE: usize = 64;
 
+/// Most records of an account that are read of a copy; the store takes fewer.
+const MAX_RECORDS: usize = 4096;
+/// Digits of an id that a person has to type at least.
+const MIN_DIGITS: usize = 8;
+
 /// A copy that is being taken.
 pub(crate) struct Loading {
     from: CopyReader<BufReader<File>>,
     new: u64,
     refused: u64,
+    /// The account that it brings back, and by which key.
+    back: Option<(Back, RecoverySeed)>,
+}
+
+/// An account that is back.
+#[derive(Debug, Clone)]
+pub(crate) struct Back {
+    account: AccountId,
+    kept: Vec<DeviceId>,
+    out: Vec<DeviceId>,
 }
 
 impl std::fmt::Debug for Loading {
@@ -41,6 +58,13 @@ pub(crate) enum Step {
     Words,
     Check(String),
     Load(Box<Loading>),
+    Recover {
+        words: String,
+        keep: Vec<String>,
+        file: File,
+    },
+    /// Every envelope of the copy is here.
+    Adopt(Box<Loading>),
 }
 
 /// What came of it.
@@ -51,6 +75,13 @@ pub(crate) enum Told {
     Loaded {
         loading: Box<Loading>,
         over: bool,
+        opened: Vec<(DocId, DeviceId, Entry)>,
+    },
+    /// This device is of the account; what the copy holds is yet to be taken.
+    Back(Box<Loading>),
+    Adopted {
+        loading: Box<Loading>,
+        keys: usize,
         opened: Vec<(DocId, DeviceId, Entry)>,
     },
 }
@@ -96,8 +127,99 @@ impl Step {
                     opened: super::store::flat(opened),
                 })
             }
+            Self::Recover { words, keep, file } => {
+                let back = recover(store, &words, &keep, file, now);
+                Ok(Told::Back(Box::new(back?)))
+            }
+            Self::Adopt(loading) => {
+                let mut opened = Vec::new();
+                let mut keys = 0;
+                if let Some((_, seed)) = &loading.back {
+                    let adopted = store.adopt_keys(seed, now);
+                    keys = adopted.map_err(|error| error.to_string())?;
+                    loop {
+                        let more = store.open_waiting(now).map_err(|error| error.to_string())?;
+                        if more.is_empty() {
+                            break;
+                        }
+                        opened.extend(super::store::flat(more));
+                    }
+                }
+                Ok(Told::Adopted {
+                    loading,
+                    keys,
+                    opened,
+                })
+            }
         }
     }
+}
+
+/// Takes the account's records of a copy and resets it, so that this device is of it.
+fn recover(
+    store: &mut Store,
+    words: &str,
+    keep: &[String],
+    mut file: File,
+    now: Timestamp,
+) -> Result<Loading, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let seed = seed_of_words(words).map_err(|error| text(&error))?;
+    let copy = file.try_clone().map_err(|error| text(&error))?;
+    let copy = CopyReader::new(BufReader::new(copy)).map_err(|error| text(&error))?;
+    let (mut records, mut account) = (Vec::new(), None);
+    // They come first.
+    for part in copy.take(MAX_RECORDS) {
+        let part = part.map_err(|error| text(&error))?;
+        match bailey_envelope::peek(&part) {
+            Ok(header) if header.fields.chain.doc == DocId::Account => {
+                account = account.or(Some(header.fields.account));
+                records.push(part);
+            }
+            _ => break,
+        }
+    }
+    let account = account.ok_or("the copy has no records of an account")?;
+    let next = store.seed().map_err(|error| text(&error))?;
+    let (mut unknown, mut before) = (None, Vec::new());
+    let kept = |members: &Members| {
+        before = members.iter().map(|(id, _)| *id).collect();
+        let id_of = |word: &String| {
+            let mut fits = before.iter().filter(|id| {
+                word.len() >= MIN_DIGITS && id.to_string().starts_with(&word.to_lowercase())
+            });
+            let found = fits.next().filter(|_| fits.next().is_none()).copied();
+            if found.is_none() {
+                unknown = Some(word.clone());
+            }
+            // No device has this id, so that nothing comes of it.
+            found.unwrap_or(DeviceId([0; 32]))
+        };
+        keep.iter().map(id_of).collect()
+    };
+    if let Err(error) = store.recover(account, &records, &seed, kept, &next, now) {
+        // Of no account: nobody needs it.
+        let _kept = store.drop_seed();
+        return Err(match unknown {
+            Some(word) => format!("no device, or more than one, of the copy begins with `{word}`"),
+            None => error.to_string(),
+        });
+    }
+    let kept: Vec<DeviceId> = store.members().iter().map(|(id, _)| *id).collect();
+    before.retain(|id| !kept.contains(id));
+    file.rewind().map_err(|error| text(&error))?;
+    let from = CopyReader::new(BufReader::new(file)).map_err(|error| text(&error))?;
+    let back = Back {
+        account,
+        kept,
+        out: before,
+    };
+    Ok(Loading {
+        from,
+        new: 0,
+        refused: 0,
+        back: Some((back, seed)),
+    })
 }
 
 impl Node {
@@ -107,7 +229,12 @@ impl Node {
         ask: RecoveryAsk,
         mut fds: VecDeque<OwnedFd>,
     ) -> Result<(), Failure> {
-        if self.account.is_none() {
+        let recovers = matches!(ask, RecoveryAsk::Recover { .. });
+        if recovers && self.account.is_some() {
+            return Err(Failure::usage("this device belongs to an account already")
+                .hint("an account is brought back on a device that has none"));
+        }
+        if !recovers && self.account.is_none() {
             return Err(Failure::usage("there is no account yet")
                 .hint("the first box or `bailey device add` makes one"));
         }
@@ -127,8 +254,14 @@ impl Node {
                     from,
                     new: 0,
                     refused: 0,
+                    back: None,
                 }))
             }
+            RecoveryAsk::Recover { words, keep } => Step::Recover {
+                words,
+                keep,
+                file: file()?,
+            },
         };
         self.ask_store(StoreAsk::Recovery { conn, step });
         Ok(())
@@ -184,15 +317,52 @@ impl Node {
                     let step = Step::Load(loading);
                     return self.ask_store(StoreAsk::Recovery { conn, step });
                 }
+                if loading.back.is_some() {
+                    let step = Step::Adopt(loading);
+                    return self.ask_store(StoreAsk::Recovery { conn, step });
+                }
                 self.learn_of_copy(loading.from.note());
                 Tell::Taken {
                     new: loading.new,
                     refused: loading.refused,
                 }
             }
+            Ok(Told::Back(loading)) => {
+                self.account = loading.back.as_ref().map(|(back, _)| back.account);
+                self.name_self();
+                let step = Step::Load(loading);
+                return self.ask_store(StoreAsk::Recovery { conn, step });
+            }
+            Ok(Told::Adopted {
+                loading,
+                keys,
+                opened,
+            }) => {
+                self.on_opened(opened);
+                self.come_back(&loading, keys)
+            }
             Err(why) => Tell::Failed(Failure::usage(format!("recovery: {why}"))),
         };
         self.tell(conn, tell);
+    }
+
+    /// All of the copy is here, and can be read.
+    fn come_back(&mut self, loading: &Loading, keys: usize) -> Tell {
+        let Some((back, _)) = &loading.back else {
+            return Tell::Failed(Failure::internal("nothing was to come back"));
+        };
+        self.learn_of_copy(loading.from.note());
+        if let Err(failure) = self.start_sync() {
+            return Tell::Failed(failure);
+        }
+        let named = |id: &DeviceId| (*id, self.fold.device_name(*id));
+        let others = back.kept.iter().filter(|id| **id != self.this);
+        Tell::Recovered {
+            account: back.account,
+            kept: std::iter::once(&self.this).chain(others).copied().collect(),
+            out: back.out.iter().map(named).collect(),
+            keys,
+        }
     }
 
     /// Where members are by a copy: nobody signed that, and who answers there must
