@@ -112,8 +112,8 @@ fn some_of(count: usize) -> Result<Vec<usize>, Failure> {
     getrandom::fill(&mut random).map_err(|error| Failure::host(format!("entropy: {error}")))?;
     let mut places: Vec<usize> = (0..count).collect();
     // The first few of a shuffled row; the sway of the remainder does no harm here.
-    for at in 0..ASKED.min(count) {
-        let other = at + usize::from(random[at]) % (count - at);
+    for (at, byte) in random.iter().enumerate().take(ASKED.min(count)) {
+        let other = at + usize::from(*byte) % (count - at);
         places.swap(at, other);
     }
     places.truncate(ASKED);
