@@ -7,7 +7,7 @@ use std::time::Duration;
 use bailey_session::lan::{Asked, GROUP_V4, GROUP_V6, MAX_MESSAGE, PORT, Service};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// Links that are asked and answered on, of each family.
@@ -43,14 +43,14 @@ impl Drop for Responder {
 }
 
 impl Responder {
-    /// Answers that `label` is at this port, on every link where that can be had.
+    /// Answers that the labels are at this port, on every link where that can be had.
     ///
     /// # Errors
     /// There is no link, or none that lets us join the group.
     pub(crate) fn start(
         links: &[Link],
         service: Service,
-        label: &str,
+        labels: &watch::Receiver<Vec<String>>,
         port: u16,
     ) -> io::Result<Self> {
         let mut tasks = Vec::new();
@@ -58,7 +58,7 @@ impl Responder {
         for family in [Family::V4, Family::V6] {
             match family.listen(links) {
                 Ok(Some(socket)) => {
-                    let serve = serve(socket, service, label.to_owned(), port);
+                    let serve = serve(socket, service, labels.clone(), port);
                     tasks.push(tokio::spawn(serve).abort_handle());
                 }
                 Ok(None) => {}
@@ -73,7 +73,12 @@ impl Responder {
     }
 }
 
-async fn serve(socket: UdpSocket, service: Service, label: String, port: u16) {
+async fn serve(
+    socket: UdpSocket,
+    service: Service,
+    labels: watch::Receiver<Vec<String>>,
+    port: u16,
+) {
     let mut buffer = [0; MAX_MESSAGE + 1];
     let (mut second, mut answers) = (Instant::now(), 0);
     loop {
@@ -85,7 +90,8 @@ async fn serve(socket: UdpSocket, service: Service, label: String, port: u16) {
         if second.elapsed() >= Duration::from_secs(1) {
             (second, answers) = (Instant::now(), 0);
         }
-        let ours = |asked: &Asked| asked.service == service && asked.label == label;
+        let ours =
+            |asked: &Asked| asked.service == service && labels.borrow().contains(&asked.label);
         // Who asks from the port itself wants the whole group to hear it.
         let Some(asked) = Asked::from_bytes(&buffer[..length])
             .filter(|asked| ours(asked) && from.port() != PORT && answers < ANSWERS_A_SECOND)
@@ -159,6 +165,53 @@ async fn ask(
             }
         }
     }
+}
+
+/// Answers those of the account who look for this device, for as long as it is not
+/// dropped.
+#[derive(Debug)]
+pub struct Nearby {
+    labels: watch::Sender<Vec<String>>,
+    _responder: Responder,
+}
+
+impl Nearby {
+    /// Answers on these links that this device's sessions are at this port.
+    ///
+    /// # Errors
+    /// There is no link, or none that lets us join the group.
+    pub fn start(links: &[Link], labels: Vec<String>, port: u16) -> io::Result<Self> {
+        let (labels, watched) = watch::channel(labels);
+        let responder = Responder::start(links, Service::Member, &watched, port)?;
+        Ok(Self {
+            labels,
+            _responder: responder,
+        })
+    }
+
+    /// Answers to these labels from now on.
+    pub fn answer_to(&self, labels: Vec<String>) {
+        self.labels.send_replace(labels);
+    }
+}
+
+/// Looks for a device by its label for a while. The first that answers comes out.
+///
+/// # Errors
+/// There is no link that can be asked on, or no random bytes.
+pub async fn look_for(
+    links: &[Link],
+    label: String,
+    patience: Duration,
+) -> io::Result<Option<SocketAddr>> {
+    let mut id = [0; 2];
+    getrandom::fill(&mut id).map_err(io::Error::from)?;
+    let asked = Asked {
+        id: u16::from_be_bytes(id),
+        service: Service::Member,
+        label,
+    };
+    Ok(find(links, &asked, Instant::now() + patience)?.recv().await)
 }
 
 #[derive(Clone, Copy)]

@@ -19,9 +19,10 @@ pub mod pair;
 mod socket;
 mod tls;
 
+pub use bailey_session::lan::{MEMBER_DOMAIN, member_label, member_labels};
 pub use bailey_session::{ChainId, CloseReason, Head, IngestFailure};
 pub use endpoint::{DownReason, Endpoint, EndpointConfig, StartError, SyncCommand, SyncEvent};
-pub use lan::Link;
+pub use lan::{Link, Nearby, look_for};
 
 use std::time::Duration;
 

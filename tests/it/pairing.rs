@@ -1,10 +1,12 @@
 //! A device comes into the account: found in the network, with a role, by hand.
 
 use bailey_tests::wait_until;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{LIMIT, hears_of, on_terminal, row_of, stop, world};
-use crate::common::{attached, boxed};
+use crate::common::{
+    LIMIT, attached, boxed, daemon, hears_of, on_terminal, pair, row_of, stop, world,
+};
 
 fn codes(add: &bailey_tests::Running) -> Value {
     row_of(add, |row| row["code"].is_string())
@@ -116,4 +118,27 @@ fn a_person_is_shown_the_codes_and_what_yes_would_grant() {
     let plain = on_terminal(&world, &["device", "add", "--no-qr"]);
     plain.wait_for(LIMIT, "or where that finds nothing");
     assert!(!plain.screen().contains('\u{2588}'));
+}
+
+/// Both have new ports and neither knows an address of the other: what is left is the
+/// link.
+#[test]
+fn devices_of_one_account_find_each_other_anew_on_a_link() {
+    let (world, daemons) = world(2);
+    pair(&world, "n1", "n2");
+    for running in daemons {
+        running.signal(Signal::SIGTERM);
+        let _left = running.finish(LIMIT).ok();
+    }
+    for node in ["n1", "n2"] {
+        let state = world.node(node).unwrap().dir().join("state/bailey");
+        let script = format!("cd {} && rm peers sync.port", state.display());
+        let _forgot = world.sh(node, &script).ok();
+    }
+    let _daemons = ["n1", "n2"].map(|node| daemon(&world, node));
+    let met = wait_until(LIMIT, || {
+        let rows = world.run("n2", &["device", "list", "--json"]).ok().json();
+        rows.iter().any(|row| row["connected"] == true)
+    });
+    assert!(met, "they do not find each other");
 }

@@ -131,6 +131,22 @@ impl DeviceKeys {
         half
     }
 
+    /// A secret that this device and another have and nobody else (X25519, then
+    /// HKDF-SHA256). The domain keeps uses apart and ends in a zero byte.
+    ///
+    /// # Errors
+    /// [`WeakKey`].
+    pub fn pairwise(
+        &self,
+        other: &DevicePublic,
+        domain: &'static str,
+    ) -> Result<Zeroizing<[u8; 32]>, WeakKey> {
+        let shared = self.agreement().diffie_hellman(&other.agreeing()?);
+        let mut secret = Zeroizing::new([0; 32]);
+        expand(domain.as_bytes(), shared.as_bytes(), &[], secret.as_mut());
+        Ok(secret)
+    }
+
     pub(crate) fn signing(&self) -> SigningKey {
         SigningKey::from_bytes(&self.ed25519_secret())
     }

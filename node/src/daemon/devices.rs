@@ -67,6 +67,12 @@ impl Devices {
         self.members.contains_key(&device)
     }
 
+    /// The other devices of the account.
+    pub(super) fn others(&self, this: DeviceId) -> Vec<(DeviceId, DevicePublic)> {
+        let others = self.members.iter().filter(|(id, _)| **id != this);
+        others.map(|(id, (public, _))| (*id, *public)).collect()
+    }
+
     /// Where the peers are, as far as that is known.
     pub(super) fn addrs(&self) -> &BTreeMap<DeviceId, Vec<SocketAddr>> {
         &self.addrs
@@ -115,7 +121,7 @@ impl Devices {
         }
     }
 
-    fn command(&mut self, command: SyncCommand) {
+    pub(super) fn command(&mut self, command: SyncCommand) {
         let Some(running) = &self.endpoint else {
             return;
         };
@@ -282,6 +288,7 @@ impl Node {
             }
             SyncEvent::Down { peer, reason } => {
                 self.devices.up.remove(&peer);
+                self.nearby.want();
                 log!("session with {} over: {reason}", rows::short(&peer));
             }
             SyncEvent::NeedRange {

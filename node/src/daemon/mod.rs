@@ -25,6 +25,7 @@ mod log_file;
 mod logs;
 mod metrics;
 mod nat64;
+mod nearby;
 mod pairing;
 mod prepare;
 mod publish;
@@ -104,6 +105,7 @@ struct Node {
     conns: BTreeMap<ConnId, mpsc::Sender<Answer>>,
     followers: questions::Followers,
     devices: devices::Devices,
+    nearby: nearby::Nearby,
     pairings: BTreeMap<ConnId, pairing::Running>,
     short_codes: bailey_sync::pair::ShortCodeBudget,
     /// Questions that wait for the account to be made.
@@ -154,6 +156,7 @@ impl Node {
             conns: BTreeMap::new(),
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),
+            nearby: nearby::Nearby::default(),
             pairings: BTreeMap::new(),
             short_codes: bailey_sync::pair::ShortCodeBudget::default(),
             waiting_account: Vec::new(),
@@ -432,6 +435,7 @@ impl Node {
             NodeEvent::SyncGone { port } => self.devices.gone(port),
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
             NodeEvent::HistoryRead { conn, upto } => self.history_read(conn, upto),
+            NodeEvent::Nearby { device, at } => self.on_nearby(device, at),
             NodeEvent::Nat64(found) => self.on_nat64(found),
             // Whoever asked may have gone.
             NodeEvent::Scraped(to) => drop(to.send(self.metrics_text())),
@@ -471,6 +475,7 @@ impl Node {
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }
+        self.look_nearby(Instant::now());
         let busy =
             connected || !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
         if busy {

@@ -21,8 +21,7 @@ use bailey_sync::pair::{
 };
 use tokio::sync::mpsc;
 
-use self::links::links;
-pub(super) use self::links::own_addrs;
+pub(super) use self::links::{links, own_addrs};
 use super::event::{ConnId, NodeEvent};
 use super::store::StoreAsk;
 use super::{Node, clock};

@@ -16,9 +16,11 @@
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::str::FromStr as _;
 
+use bailey_model::{AccountId, DeviceId};
 use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::rdata::SRV;
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use sha2::{Digest as _, Sha256};
 
 /// Where questions go and answers come from (§3).
 pub const PORT: u16 = 5353;
@@ -42,12 +44,15 @@ const TARGET: &str = "device.local.";
 pub enum Service {
     /// A device that waits for another to join its account; the label is the slot.
     Pair,
+    /// A device of an account that another of it looks for; see [`member_label`].
+    Member,
 }
 
 impl Service {
     fn suffix(self) -> &'static str {
         match self {
             Self::Pair => "_bailey-pair._udp.local.",
+            Self::Member => "_bailey._udp.local.",
         }
     }
 }
@@ -96,7 +101,7 @@ impl Asked {
             && u16::from(query.query_class()) & 0x7fff == u16::from(DNSClass::IN);
         let name = query.name().to_lowercase().to_ascii();
         let (label, rest) = name.split_once('.').filter(|_| asks)?;
-        let service = [Service::Pair]
+        let service = [Service::Pair, Service::Member]
             .into_iter()
             .find(|service| service.suffix() == rest)?;
         let asked = Self {
@@ -140,6 +145,50 @@ impl Asked {
         at.set_port(port);
         Some(at)
     }
+}
+
+/// Milliseconds for which a label of a member holds.
+const LABEL_MS: u64 = 60 * 60 * 1000;
+/// Domain of the secret that a label of a member is made of.
+pub const MEMBER_DOMAIN: &str = "bailey/nearby/v1\0";
+
+/// Under which label one device of an account asks for another at a time: another one
+/// each hour and for each two of them, so that nobody else can tell whose it is or that
+/// two are one device's. `secret` is what the two have alone, for [`MEMBER_DOMAIN`].
+#[must_use]
+pub fn member_label(
+    secret: &[u8; 32],
+    account: &AccountId,
+    sought: &DeviceId,
+    now_ms: u64,
+) -> String {
+    let hash = Sha256::new()
+        .chain_update(MEMBER_DOMAIN)
+        .chain_update(secret)
+        .chain_update(account.0)
+        .chain_update(sought.0)
+        .chain_update((now_ms / LABEL_MS).to_be_bytes())
+        .finalize();
+    hash[..MAX_LABEL / 2]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The labels to which a device answers: clocks may be an hour apart.
+#[must_use]
+pub fn member_labels(
+    secret: &[u8; 32],
+    account: &AccountId,
+    sought: &DeviceId,
+    now_ms: u64,
+) -> [String; 3] {
+    [
+        now_ms.saturating_sub(LABEL_MS),
+        now_ms,
+        now_ms.saturating_add(LABEL_MS),
+    ]
+    .map(|at| member_label(secret, account, sought, at))
 }
 
 fn short_enough(bytes: &[u8]) -> Option<Message> {
@@ -228,6 +277,35 @@ mod tests {
         for cut in 0..right.len() {
             assert_eq!(Asked::from_bytes(&right[..cut]), None);
         }
+    }
+
+    #[test]
+    fn a_members_label_is_another_each_hour_and_for_each_two_and_each_way() {
+        let (account, sought, hour) = (AccountId([1; 32]), DeviceId([2; 32]), LABEL_MS);
+        let label = member_label(&[3; 32], &account, &sought, 10 * hour + 5);
+        assert_eq!(
+            label,
+            member_label(&[3; 32], &account, &sought, 10 * hour + 9)
+        );
+        let asked = Asked {
+            service: Service::Member,
+            label: label.clone(),
+            ..asked()
+        };
+        assert_eq!(Asked::from_bytes(&asked.to_bytes().unwrap()), Some(asked));
+        for other in [
+            member_label(&[3; 32], &account, &sought, 11 * hour),
+            member_label(&[4; 32], &account, &sought, 10 * hour),
+            member_label(&[3; 32], &AccountId([9; 32]), &sought, 10 * hour),
+            member_label(&[3; 32], &account, &DeviceId([9; 32]), 10 * hour),
+        ] {
+            assert_ne!(label, other);
+        }
+        for skew in [9 * hour, 10 * hour, 11 * hour + 5] {
+            let answers = member_labels(&[3; 32], &account, &sought, skew);
+            assert!(answers.contains(&label));
+        }
+        assert!(!member_labels(&[3; 32], &account, &sought, 12 * hour).contains(&label));
     }
 
     #[test]

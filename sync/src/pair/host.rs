@@ -12,7 +12,7 @@ use bailey_session::pair::{
     MAX_WRONG, PairConfig, PairEnd, PairEvent, PairFailure, Pairing, PasswordKind, refusal,
     refusal_of_version_1,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
@@ -163,7 +163,8 @@ impl PairHost {
             false => None,
         };
         let responder = short.map(|code| {
-            let label = code.slot().to_string();
+            // Nothing changes while the code is good: the sender may go.
+            let (_, label) = watch::channel(vec![code.slot().to_string()]);
             Responder::start(&config.links, Service::Pair, &label, port)
         });
         let (responder, unfound) = match responder {

@@ -29,7 +29,7 @@ pub(in crate::daemon) fn own_addrs() -> Vec<IpAddr> {
 }
 
 /// The links on which this machine speaks to a group.
-pub(super) fn links() -> Vec<Link> {
+pub(in crate::daemon) fn links() -> Vec<Link> {
     let mut found = Vec::new();
     for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
         let wanted = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_MULTICAST;
