@@ -14,11 +14,11 @@ use bailey_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::days::DayRow;
-use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, ReportRow, WhyRow};
+use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 7;
+pub const API: u32 = 9;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -106,6 +106,22 @@ pub enum Ask {
     },
     /// The devices of the account.
     DeviceList,
+    /// Remove devices from the account.
+    DeviceRemove {
+        /// Names, or first digits of ids.
+        targets: Vec<String>,
+    },
+    /// Give a device another role.
+    DeviceRole {
+        /// Name, or first digits of its id.
+        target: String,
+        /// `full`, `stop`, `watch` or `runs`.
+        role: String,
+    },
+    /// Take this device out of its account.
+    DeviceLeave,
+    /// Seal what this device enters from now on under new keys.
+    DeviceRotate,
     /// Look at all that is kept: signatures, places, seals, numbers.
     StoreCheck,
     /// What is left of a box's thinned entries, from the day of a time on.
@@ -267,6 +283,8 @@ pub enum Tell {
     Notice(NoticeRow),
     /// A row of [`Ask::DeviceList`].
     Device(DeviceRow),
+    /// The answer to [`Ask::DeviceRemove`] and [`Ask::DeviceLeave`].
+    Removed(Box<RemovedRow>),
     /// The request is written and on its way to that device.
     StopAsked {
         /// The device that runs the box.

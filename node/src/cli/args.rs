@@ -329,6 +329,14 @@ pub(crate) enum DeviceVerb {
     Join(DeviceJoinArgs),
     /// List the devices of the account.
     List(JsonArgs),
+    /// Remove a device from the account; its keys are never accepted again.
+    Remove(DeviceRemoveArgs),
+    /// Change what a device may do.
+    Role(DeviceRoleArgs),
+    /// Take this device out of its account.
+    Leave(JsonArgs),
+    /// Seal what this device enters from now on under new keys.
+    Rotate(JsonArgs),
 }
 
 #[derive(Debug, Args)]
@@ -348,6 +356,35 @@ pub(crate) struct DeviceAddArgs {
 pub(crate) struct DeviceJoinArgs {
     /// The code that the other device shows.
     pub(crate) code: String,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeviceRemoveArgs {
+    /// The device: its name, or the first digits of its id.
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// It is lost: say what it could read, and until when it was heard.
+    #[arg(long)]
+    pub(crate) lost: bool,
+    /// Remove this one too, in the same record (repeatable).
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) also: Vec<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeviceRoleArgs {
+    /// The device: its name, or the first digits of its id.
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// watch reads; stop also stops boxes; full also changes the account; runs only writes.
+    #[arg(value_parser = ["full", "stop", "watch", "runs"])]
+    pub(crate) role: String,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -23,6 +23,7 @@ mod limits;
 mod lock;
 mod log_file;
 mod logs;
+mod membership;
 mod metrics;
 mod nat64;
 mod pairing;
@@ -104,6 +105,7 @@ struct Node {
     followers: questions::Followers,
     devices: devices::Devices,
     pairings: BTreeMap<ConnId, pairing::Running>,
+    changes: membership::Changes,
     /// Questions that wait for the account to be made.
     waiting_account: Vec<(ConnId, questions::Later)>,
     /// Requests of this node's own command lines, by request id.
@@ -153,6 +155,7 @@ impl Node {
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),
             pairings: BTreeMap::new(),
+            changes: membership::Changes::default(),
             waiting_account: Vec::new(),
             requests: BTreeMap::new(),
             picturing: Arc::default(),
@@ -179,7 +182,9 @@ impl Node {
         account: Option<bailey_model::AccountId>,
     ) -> Result<(), Failure> {
         self.account = account;
+        let now = clock::now();
         for (_, writer, entry) in &history {
+            self.devices.note_heard(*writer, entry.ts, now);
             self.fold.push(*writer, entry);
         }
         let lost: Vec<_> = self
@@ -277,7 +282,8 @@ impl Node {
             StoreTell::Offered { conn, offer } => self.on_offered(conn, offer),
             StoreTell::Added { conn, added } => self.on_added(conn, added),
             StoreTell::Joined(joined) => self.on_joined(joined),
-            StoreTell::Members(members) => self.on_members(members),
+            StoreTell::Members(members) => self.on_members(*members),
+            StoreTell::Changed { conn, changed } => self.on_changed(conn, changed),
             StoreTell::Early(early) => self.on_early(&early),
             StoreTell::WentBack { writer } => self.on_went_back(writer),
         }
@@ -457,6 +463,7 @@ impl Node {
     fn on_tick(&mut self, background: bool, connected: bool) {
         self.judge_overdue();
         self.end_overdue(Instant::now());
+        self.finish_confirmed(Instant::now());
         self.end_overdue_execs(Instant::now());
         self.end_overdue_captures(Instant::now());
         self.keep_spare(Instant::now());
