@@ -133,6 +133,8 @@ fn a_removed_device_gets_nothing_that_comes_after_and_the_others_go_on() {
 fn keys_that_were_removed_do_not_pair_again() {
     let (world, mut daemons) = world(2);
     pair(&world, "n1", "n2");
+    let both = of(&[("n1", "full"), ("n2", "full")]);
+    assert!(wait_until(LIMIT, || roles(&world, "n1") == both));
     let _removed = world.run("n1", &["device", "remove", "n2"]).ok();
     assert!(wait_until(LIMIT, || device(&world, "n2", "n2")["role"] == "removed"));
     // It begins anew with the keys that it had.
@@ -141,7 +143,10 @@ fn keys_that_were_removed_do_not_pair_again() {
     let _left = gone.finish(LIMIT);
     let state = world.node("n2").unwrap().dir().join("state/bailey");
     let _cleared = world
-        .sh("n2", &format!("rm -f {}/store.db*", state.display()))
+        .sh(
+            "n2",
+            &format!("cd {} && rm -f store.db* store.lock", state.display()),
+        )
         .ok();
     let again = world.start("n2", &["node", "--device-name", "n2"]);
     let _again = up(&world, "n2", again);
