@@ -300,12 +300,11 @@ impl Session {
         self.chains.answered(chain, envelopes.len(), claims);
         if let Some(parting) = &mut self.parting {
             // What was asked for before is not taken either.
-            let fits = chain.tier() == Tier::Account && envelopes.len() <= parting.left;
-            if !fits {
-                return match chain.tier() {
-                    Tier::Account => self.close(ByeReason::NotMember),
-                    _ => {}
-                };
+            if chain.tier() != Tier::Account {
+                return;
+            }
+            if envelopes.len() > parting.left {
+                return self.close(ByeReason::NotMember);
             }
             parting.left -= envelopes.len();
         }
