@@ -5,6 +5,8 @@
 //! and its end ends what it asked for. The node says [`Tell::Hello`] first; the
 //! command line says [`API`] as a frame of its own, then the question.
 
+mod account;
+
 use bailey_channel::ChannelError;
 use bailey_docs_store::Role;
 use bailey_gate_proto::capture::Headers;
@@ -14,12 +16,13 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::account::{Grants, RecoveryAsk};
 use crate::days::DayRow;
-use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, ReportRow, WhyRow};
+use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 8;
+pub const API: u32 = 10;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -113,6 +116,22 @@ pub enum Ask {
     DeviceList,
     /// Something of the recovery key, or of the account's copy.
     Recovery(RecoveryAsk),
+    /// Remove devices from the account.
+    DeviceRemove {
+        /// Names, or first digits of ids.
+        targets: Vec<String>,
+    },
+    /// Give a device another role.
+    DeviceRole {
+        /// Name, or first digits of its id.
+        target: String,
+        /// `full`, `stop`, `watch` or `runs`.
+        role: String,
+    },
+    /// Take this device out of its account.
+    DeviceLeave,
+    /// Seal what this device enters from now on under new keys.
+    DeviceRotate,
     /// Look at all that is kept: signatures, places, seals, numbers.
     StoreCheck,
     /// What is left of a box's thinned entries, from the day of a time on.
@@ -124,27 +143,6 @@ pub enum Ask {
     },
     /// The person's answer to [`Tell::Words`].
     Answer(bool),
-}
-
-/// What is asked about recovery.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum RecoveryAsk {
-    /// The words, while they are kept here.
-    Words,
-    /// Whether these are the words; then they are kept here no more.
-    Check(String),
-    /// Write a copy of the account. One descriptor: the file.
-    Save,
-    /// Take a copy of the account. One descriptor: the file.
-    Load,
-    /// Bring the account of a copy back on this device, which has none. One descriptor:
-    /// the file, which is read from its beginning, twice.
-    Recover {
-        /// The words of its recovery key.
-        words: String,
-        /// Devices that stay, by the first digits of their ids.
-        keep: Vec<String>,
-    },
 }
 
 /// Which rows of a box are wanted; what is not said matches all.
@@ -295,6 +293,8 @@ pub enum Tell {
     Notice(NoticeRow),
     /// A row of [`Ask::DeviceList`].
     Device(DeviceRow),
+    /// The answer to [`Ask::DeviceRemove`] and [`Ask::DeviceLeave`].
+    Removed(Box<RemovedRow>),
     /// The request is written and on its way to that device.
     StopAsked {
         /// The device that runs the box.
@@ -426,38 +426,6 @@ pub enum Tell {
     Done,
     /// It failed.
     Failed(Failure),
-}
-
-/// What a device is granted by being added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grants {
-    /// What it may do.
-    pub role: Role,
-    /// Days of audit that it can read back.
-    pub days: u64,
-    /// Boxes whose audit it can read.
-    pub boxes: usize,
-}
-
-impl Grants {
-    /// As what follows a device's name.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let Self { role, days, boxes } = self;
-        let counted = |count: u64, one: &str, many: &str| match count {
-            1 => format!("1 {one}"),
-            _ => format!("{count} {many}"),
-        };
-        let days = counted(*days, "day", "days");
-        let boxes = counted(u64::try_from(*boxes).unwrap_or(u64::MAX), "box", "boxes");
-        let reads = format!("will read {days} of audit of {boxes}, and all that follows");
-        match role {
-            Role::Runs => "will run boxes of its own and read nothing of other devices".to_owned(),
-            Role::Watch => format!("{reads}, and change nothing"),
-            Role::Stop => format!("{reads}, and may stop boxes"),
-            Role::Full => format!("{reads}, may stop boxes, and may let further devices join"),
-        }
-    }
 }
 
 /// How a box ended, for the one who ran it.

@@ -25,6 +25,7 @@ mod life;
 mod limits;
 mod loopback;
 mod mdns;
+mod membership;
 mod metrics;
 mod names;
 mod network;

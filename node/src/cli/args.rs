@@ -334,6 +334,14 @@ pub(crate) enum DeviceVerb {
     Recovery(RecoveryArgs),
     /// Bring an account back on a device that has none, by its recovery key and a copy.
     Recover(RecoverArgs),
+    /// Remove a device from the account; its keys are never accepted again.
+    Remove(DeviceRemoveArgs),
+    /// Change what a device may do.
+    Role(DeviceRoleArgs),
+    /// Take this device out of its account.
+    Leave(JsonArgs),
+    /// Seal what this device enters from now on under new keys.
+    Rotate(JsonArgs),
 }
 
 #[derive(Debug, Args)]
@@ -342,7 +350,7 @@ pub(crate) struct DeviceAddArgs {
     #[arg(long = "addr", value_name = "ADDRESS")]
     pub(crate) addrs: Vec<IpAddr>,
     /// What the other device may do: `watch` reads, `stop` may stop boxes too, `full` may
-    /// also let further devices join, `runs` reads nothing of others.
+    /// also add and remove devices, `runs` reads nothing of others.
     #[arg(long, value_name = "ROLE", default_value = "full", value_parser = role)]
     pub(crate) role: Role,
     /// Show no QR code.
@@ -401,6 +409,35 @@ pub(crate) struct DeviceJoinArgs {
     /// in this network.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) at: Vec<SocketAddr>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeviceRemoveArgs {
+    /// The device: its name, or the first digits of its id.
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// It is lost: say what it could read, and until when it was heard.
+    #[arg(long)]
+    pub(crate) lost: bool,
+    /// Remove this one too, in the same record (repeatable).
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) also: Vec<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeviceRoleArgs {
+    /// The device: its name, or the first digits of its id.
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// watch reads; stop also stops boxes; full also changes the account; runs only writes.
+    #[arg(value_parser = ["full", "stop", "watch", "runs"])]
+    pub(crate) role: String,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,6 +10,7 @@ use super::{out, read, recovery};
 use crate::api::{Ask, Failure, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
+use crate::rows::DeviceRow;
 use crate::show;
 
 /// Lets another device join.
@@ -137,22 +138,43 @@ pub(super) fn list(args: &JsonArgs) -> Result<u8, Failure> {
     let code = read::each(&Ask::DeviceList, |tell| match tell {
         Tell::Device(row) if args.json => out::json(&row),
         Tell::Device(row) => {
-            let state = match (row.this, row.connected) {
-                (true, _) => "this device",
-                (false, true) => "connected",
-                (false, false) => "away",
-            };
             let id: String = row.id.chars().take(8).collect();
             out::line(&format!(
-                "{:<20} {id}  {:<6} {state}",
+                "{:<20} {id}  {:<7} {}",
                 show::text(&row.name),
-                row.role
-            ))
+                row.role,
+                state_of(&row)
+            ))?;
+            match &row.conflict {
+                Some(conflict) => out::line(&format!("    {}", show::text(conflict))),
+                None => Ok(()),
+            }
         }
         _ => Ok(()),
     })?;
     recovery::remind();
     Ok(code)
+}
+
+/// How a device stands, in words.
+fn state_of(row: &DeviceRow) -> String {
+    let heard = match &row.last_heard {
+        Some(at) => format!("last heard {at}"),
+        None => "never heard".to_owned(),
+    };
+    let state = match (&row.removed_by, row.this, row.connected) {
+        (Some(by), ..) => format!("by {}, {heard}", show::text(by)),
+        (None, true, _) => "this device".to_owned(),
+        (None, _, true) => "connected".to_owned(),
+        _ => heard,
+    };
+    match row.unconfirmed.as_slice() {
+        [] => state,
+        names => {
+            let names: Vec<String> = names.iter().map(|name| show::text(name)).collect();
+            format!("{state}; not confirmed by {}", names.join(", "))
+        }
+    }
 }
 
 fn ask(ask: &Ask) -> Result<Client, Failure> {

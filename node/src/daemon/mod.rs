@@ -23,6 +23,7 @@ mod limits;
 mod lock;
 mod log_file;
 mod logs;
+mod membership;
 mod metrics;
 mod nat64;
 mod nearby;
@@ -108,6 +109,7 @@ struct Node {
     nearby: nearby::Nearby,
     pairings: BTreeMap<ConnId, pairing::Running>,
     short_codes: bailey_sync::pair::ShortCodeBudget,
+    changes: membership::Changes,
     /// Questions that wait for the account to be made.
     waiting_account: Vec<(ConnId, questions::Later)>,
     /// Requests of this node's own command lines, by request id.
@@ -159,6 +161,7 @@ impl Node {
             nearby: nearby::Nearby::default(),
             pairings: BTreeMap::new(),
             short_codes: bailey_sync::pair::ShortCodeBudget::default(),
+            changes: membership::Changes::default(),
             waiting_account: Vec::new(),
             requests: BTreeMap::new(),
             picturing: Arc::default(),
@@ -185,7 +188,9 @@ impl Node {
         account: Option<bailey_model::AccountId>,
     ) -> Result<(), Failure> {
         self.account = account;
+        let now = clock::now();
         for (_, writer, entry) in &history {
+            self.devices.note_heard(*writer, entry.ts, now);
             self.fold.push(*writer, entry);
         }
         let lost: Vec<_> = self
@@ -284,7 +289,8 @@ impl Node {
             StoreTell::Added { conn, added } => self.on_added(conn, added),
             StoreTell::Joined(joined) => self.on_joined(joined),
             StoreTell::Recovery { conn, result } => self.on_recovery(conn, result),
-            StoreTell::Members(members) => self.on_members(members),
+            StoreTell::Members(members) => self.on_members(*members),
+            StoreTell::Changed { conn, changed } => self.on_changed(conn, changed),
             StoreTell::Early(early) => self.on_early(&early),
             StoreTell::WentBack { writer } => self.on_went_back(writer),
         }
@@ -465,6 +471,7 @@ impl Node {
     fn on_tick(&mut self, background: bool, connected: bool) {
         self.judge_overdue();
         self.end_overdue(Instant::now());
+        self.finish_confirmed(Instant::now());
         self.end_overdue_execs(Instant::now());
         self.end_overdue_captures(Instant::now());
         self.keep_spare(Instant::now());

@@ -101,6 +101,10 @@ impl Node {
                 Ok(())
             }
             Ask::Recovery(ask) => self.on_recovery_ask(conn, ask, fds),
+            Ask::DeviceRemove { targets } => self.on_device_remove(conn, &targets),
+            Ask::DeviceRole { target, role } => self.on_device_role(conn, &target, &role),
+            Ask::DeviceLeave => self.on_device_leave(conn),
+            Ask::DeviceRotate => self.on_device_rotate(conn),
             Ask::Days { target, since_ms } => self.on_days(conn, &target, since_ms),
             Ask::StoreCheck => {
                 if let Some(desk) = self.desk(conn) {
@@ -122,6 +126,9 @@ impl Node {
     fn with_account(&mut self, conn: ConnId, later: Later) -> Result<(), Failure> {
         if self.leaving {
             return Err(Failure::host("the node is leaving").hint("run this again"));
+        }
+        if self.is_removed() {
+            return Err(self.not_a_member());
         }
         if self.account.is_some() {
             return self.go_on(conn, later);
@@ -252,6 +259,7 @@ impl Node {
         self.followers.flows.remove(&conn);
         self.followers.notices.remove(&conn);
         self.pairings.remove(&conn);
+        self.changes.drop_conn(conn);
         self.drop_execs_of(conn);
         self.requests.retain(|_, waiting| *waiting != conn);
         if let Some(id) = self.run_of(conn) {
