@@ -96,7 +96,7 @@ impl Reader {
             db: &tx,
             ring: &mut self.ring,
             account,
-            members: &members_stored(&tx)?,
+            members: &members_stored(&tx, self.device)?,
             checked: &mut checked,
         };
         looker.chain(id, &chain)?;
@@ -187,11 +187,10 @@ impl Looker<'_> {
 
     fn chain(&mut self, id: &ChainId, chain: &Chain) -> Result<(), ReadError> {
         let Some(row) = chain.row else { return Ok(()) };
-        let Some(member) = self.members.get(&id.writer) else {
-            self.fault(0, "its writer is no member of the account");
+        let Some(public) = self.members.signer(&id.writer).copied() else {
+            self.fault(0, "its writer was never a member of the account");
             return Ok(());
         };
-        let public = member.public;
         let (mut prev, mut open) = (None, OpenSegment::new(id));
         let mut numbers = Numbers::default();
         let beyond = chains::beyond(self.db, row, chain.seq)?;
@@ -257,9 +256,9 @@ impl Looker<'_> {
             return Ok(None);
         };
         let said = Tombstone::decode(&grave.bytes).ok();
-        let signer = said.and_then(|said| self.members.get(&said.signer));
+        let signer = said.and_then(|said| self.members.signer(&said.signer));
         let verified = signer
-            .and_then(|signer| Tombstone::verify(&grave.bytes, &signer.public).ok())
+            .and_then(|signer| Tombstone::verify(&grave.bytes, signer).ok())
             .filter(|it| (it.chain, it.account) == (*id, self.account));
         let Some(it) = verified else {
             self.fault(seq, "its tombstone does not hold");

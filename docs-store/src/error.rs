@@ -157,6 +157,24 @@ pub enum AccountError {
     /// The device is a member already.
     #[error("device {0} is a member already")]
     AlreadyMember(DeviceId),
+    /// Its keys were removed once, and are never accepted again.
+    #[error("the keys of device {0} were removed from the account; it needs new ones")]
+    RemovedKeys(DeviceId),
+    /// No member has this id.
+    #[error("device {0} is no member of the account")]
+    NoMember(DeviceId),
+    /// One record names so many devices at most.
+    #[error("more devices than one record names")]
+    TooMany,
+    /// These are not the account's recovery keys.
+    #[error("these are not the recovery keys of the account")]
+    NotRecovery,
+    /// The store would not take the record itself.
+    #[error("the record was refused here: {0}")]
+    Refused(Box<IngestError>),
+    /// What waited could not be sealed before.
+    #[error(transparent)]
+    Sealing(#[from] SealingError),
     /// The device's keys are weak.
     #[error(transparent)]
     Weak(#[from] WeakKey),
@@ -198,6 +216,9 @@ pub enum JoinError {
     /// A record was refused, or one that it rests on is missing.
     #[error(transparent)]
     Record(#[from] IngestError),
+    /// The account could not be brought back.
+    #[error(transparent)]
+    Recovery(#[from] Box<AccountError>),
     /// The records do not make this device a member.
     #[error("the records do not make this device a member")]
     NotMember,

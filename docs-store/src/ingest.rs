@@ -7,6 +7,7 @@
 //! bad one is refused once and not for ever.
 
 mod back;
+mod caps;
 mod opening;
 
 use bailey_envelope::{
@@ -22,20 +23,14 @@ use crate::db::DbError;
 use crate::error::{Fork, IngestError, QuarantineReason};
 use crate::keys::{KeyRecord, store_epoch, store_wraps};
 use crate::spans::{self, Span};
-use crate::store::{Store, account_node};
+use crate::store::{Store, node_of};
 use crate::thin::{Noted, tables};
 
 pub(crate) use back::Successors;
+pub(crate) use caps::MAX_RECORDS;
 use opening::{Opener, Opening};
 pub(crate) use opening::{SegmentCache, apply, check_numbers};
 
-/// Most chains of one writer: a start of it makes a few, so this is years.
-const MAX_CHAINS: usize = 65_536;
-/// Most records of an account: judging who is a member stays well below a
-/// second.
-pub(crate) const MAX_RECORDS: usize = 1024;
-/// Highest segment number within one chain.
-const MAX_SEGMENT: u32 = 65_536;
 /// Most envelopes opened at once when a key arrives, so that one call stays
 /// short.
 const MAX_OPENED: usize = 256;
@@ -134,8 +129,14 @@ impl Store {
     /// whose hash the account's id is.
     fn writer_of(&self, header: &Header, bytes: &[u8]) -> Result<DevicePublic, IngestError> {
         let writer = header.fields.chain.writer;
-        if let Some(member) = self.members().get(&writer) {
-            return Ok(member.public);
+        // Records are judged by the rules, whoever signed them; entries of a device that
+        // was removed came to a member before that, or by one that had not heard.
+        let known = match header.fields.chain.doc {
+            DocId::Account => self.members().signer(&writer),
+            _ => self.members().writer(&writer),
+        };
+        if let Some(public) = known {
+            return Ok(*public);
         }
         let not_member = IngestError::NotMember(writer);
         if header.fields.chain.doc != DocId::Account || !self.members().is_empty() {
@@ -147,7 +148,7 @@ impl Store {
         record.check(&header.fields)?;
         match record.act {
             Act::Genesis(genesis) => Ok(genesis.first),
-            Act::Add { .. } => Err(not_member),
+            _ => Err(not_member),
         }
     }
 
@@ -218,36 +219,6 @@ impl Store {
         })))
     }
 
-    fn check_caps(&self, chain: &Chain, header: &Header) -> Result<(), IngestError> {
-        let fields = &header.fields;
-        let writer = fields.chain.writer;
-        if chain.seq == 0 {
-            let chains = self.chains.keys().filter(|id| id.writer == writer).count();
-            if chains >= MAX_CHAINS {
-                return Err(IngestError::TooManyChains(writer));
-            }
-        }
-        if fields.chain.doc.is_plain() {
-            let fits = fields.segment == 0;
-            return if fits {
-                Ok(())
-            } else {
-                Err(IngestError::Misfit("segment"))
-            };
-        }
-        match fields.kind {
-            Kind::Tail | Kind::Closed => {}
-            Kind::Head | Kind::Record => return Err(IngestError::Misfit("kind")),
-        }
-        if fields.segment == 0 || fields.segment > MAX_SEGMENT || fields.segment < chain.segment {
-            return Err(IngestError::Misfit("segment"));
-        }
-        if fields.segment == chain.segment && header.key_id != chain.key_id {
-            return Err(IngestError::Misfit("key within a segment"));
-        }
-        Ok(())
-    }
-
     fn ingest_record(
         &mut self,
         mut chain: Chain,
@@ -259,17 +230,11 @@ impl Store {
         let body = verified.plain().map_err(|_| IngestError::Misfit("suite"))?;
         let record = Record::decode(body)?;
         record.check(&fields)?;
-        if self
-            .account
-            .as_ref()
-            .is_some_and(|account| account.nodes.len() >= MAX_RECORDS)
-        {
-            return Err(IngestError::Misfit("account has too many records"));
-        }
+        self.check_room(&fields.chain.writer, &record.act)?;
         chain.opened = fields.seq;
         self.keep(chain, verified, bytes, now, |_, _| Ok(()))?;
         let before = self.members().clone();
-        self.count_record(account_node(&fields.chain, verified, record));
+        self.count_record(node_of(&fields, verified.hash, record));
         let members_changed = before != *self.members();
         // Within a join nothing is handed out: it may come to nothing.
         if members_changed && self.db.is_autocommit() {

@@ -175,6 +175,36 @@ pub fn load_recovery_seed(
     Ok(seed)
 }
 
+/// Erases a kept recovery seed: a person has it on paper. It is written over first; a
+/// disk that writes elsewhere than it is told may have it still.
+///
+/// # Errors
+/// [`KeyFileError`]. That there is none is none.
+pub fn erase_recovery_seed(path: &Path) -> Result<(), KeyFileError> {
+    let io = |source| KeyFileError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let old = OpenOptions::new()
+        .write(true)
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC | nix::libc::O_NONBLOCK)
+        .open(path);
+    let mut old = match old {
+        Ok(old) => old,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io(error)),
+    };
+    let length = old.metadata().map_err(io)?.len().min(MAX_FILE);
+    std::fs::remove_file(path).map_err(io)?;
+    if let Some(folder) = path.parent() {
+        sync(folder).map_err(io)?;
+    }
+    let length = usize::try_from(length).unwrap_or_default();
+    old.write_all(&vec![0; length])
+        .and_then(|()| old.sync_all())
+        .map_err(io)
+}
+
 /// What stands in a secret file.
 struct Content {
     kept: Kept,

@@ -41,6 +41,35 @@ pub(crate) struct Wrap {
     sealed: ([u8; 32], [u8; 16]),
 }
 
+impl Wrap {
+    /// The key in it, if it is addressed to these keys and is what it says.
+    pub(crate) fn open(
+        &self,
+        account: AccountId,
+        membership: &[Hash],
+        keys: &DeviceKeys,
+    ) -> Option<EpochKey> {
+        if self.recipient != keys.id() {
+            return None;
+        }
+        let context = WrapContext {
+            account,
+            writer: self.writer,
+            epoch: self.epoch,
+            recipient: self.recipient,
+            membership: &postcard::to_stdvec(membership).ok()?,
+        };
+        let mut sealed = [0; 48];
+        sealed[..32].copy_from_slice(&self.sealed.0);
+        sealed[32..].copy_from_slice(&self.sealed.1);
+        let wrapped = Wrapped {
+            enc: self.enc,
+            sealed,
+        };
+        unwrap(&wrapped, &context, keys, self.key_id).ok()
+    }
+}
+
 /// A record of the keys' document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRecord {

@@ -20,6 +20,7 @@ mod keys;
 mod lock;
 mod own;
 mod reader;
+mod recovery;
 mod repair;
 mod schema;
 mod sealing;
@@ -30,7 +31,7 @@ mod store;
 mod testing;
 mod thin;
 
-pub use account::{AddOffer, Member, Members, OfferError, RecordError, Role};
+pub use account::{AddOffer, Member, Members, OfferError, RecordError, Removal, Role};
 pub use bailey_envelope::{
     ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, RecoverySeed, Tombstone,
 };
@@ -45,11 +46,14 @@ pub use error::{
 pub use guard::{Guard, GuardId};
 pub use ingest::{Ingested, Opened, Outcome};
 pub use keyfile::{
-    Kept, KeyFileError, device_keys_kept, keep_device_keys, keep_recovery_seed, load_device_keys,
-    load_or_create_device_keys, load_recovery_seed,
+    Kept, KeyFileError, device_keys_kept, erase_recovery_seed, keep_device_keys,
+    keep_recovery_seed, load_device_keys, load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};
 pub use reader::{DocInfo, Pages, Reader, Reading};
+pub use recovery::{
+    Copied, CopyError, CopyReader, Taken, WordsError, recovery_words, seed_of_words,
+};
 pub use repair::{RepairError, Repaired, repair};
 pub use schema::{MAX_ENTRY, PackError, UnpackError, pack, unpack};
 pub use segment::{SegmentFault, fuzz_body};

@@ -33,6 +33,8 @@ pub(crate) struct Current {
     number: u32,
     made: Timestamp,
     key: EpochKey,
+    /// Nothing more is sealed under it.
+    over: bool,
 }
 
 impl Current {
@@ -246,6 +248,7 @@ impl Store {
                 number: NO_EPOCH,
                 made: now,
                 key: self.keys.here_key(),
+                over: false,
             },
             false => self.epoch_of(hours, now)?,
         };
@@ -260,6 +263,7 @@ impl Store {
     /// every segment under it and makes room for the next.
     fn epoch_of(&mut self, hours: u32, now: Timestamp) -> Result<Current, BuildError> {
         if let Some(current) = self.epochs.get(&hours)
+            && !current.over
             && now.0 < current.made.0.saturating_add(EPOCH_MS)
         {
             return Ok(current.clone());
@@ -293,13 +297,38 @@ impl Store {
             number,
             made: now,
             key,
+            over: false,
         };
         self.epochs.insert(hours, current.clone());
         Ok(current)
     }
 
+    /// Closes every segment that others read: nothing more is sealed under the keys
+    /// of now.
+    pub(crate) fn end_epochs(&mut self) {
+        let synced = self.docs.iter_mut().filter(|(doc, _)| !doc.is_here());
+        synced.for_each(|(_, own)| own.close_segment());
+        for current in self.epochs.values_mut() {
+            current.over = true;
+        }
+    }
+
+    /// Begins an epoch in the place of each that was ended.
+    pub(crate) fn begin_epochs(&mut self, now: Timestamp) -> Result<(), BuildError> {
+        let over: Vec<u32> = self
+            .epochs
+            .iter()
+            .filter(|(_, current)| current.over)
+            .map(|(hours, _)| *hours)
+            .collect();
+        for hours in over {
+            self.epoch_of(hours, now)?;
+        }
+        Ok(())
+    }
+
     /// Who gets this writer's keys: itself, every member that reads, recovery.
-    fn recipients(&self) -> Vec<DevicePublic> {
+    pub(crate) fn recipients(&self) -> Vec<DevicePublic> {
         let members = self.members();
         let mut recipients = vec![self.keys.public()];
         recipients.extend(self.others_that_read().map(|(_, public)| public));
@@ -323,8 +352,12 @@ impl Store {
         if self.members().get(&self.device).is_none() {
             return Ok(());
         }
+        self.acknowledge(now)?;
+        self.begin_epochs(now)?;
+        let new_recovery = self.recovery_since_reset().map(|keys| (keys.id(), keys));
         let owed: Vec<_> = self
             .others_that_read()
+            .chain(new_recovery)
             .filter(|(device, _)| !self.handed.contains(device))
             .collect();
         if owed.is_empty() {
@@ -364,7 +397,7 @@ impl Store {
     }
 
     /// Builds the key records for some wraps; the last one says who was served.
-    fn build_keys(
+    pub(crate) fn build_keys(
         &mut self,
         account: AccountId,
         mut epoch: Option<(Epoch, u32)>,

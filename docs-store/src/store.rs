@@ -7,7 +7,7 @@ use bailey_envelope::{ChainId, DeviceKeys, DocId, Fields, Hash, Head, Kind, seal
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::account::{Members, Node};
+use crate::account::{Held, Members, Node, Records};
 use crate::chains::{self, Chain, Stored};
 use crate::db::{self, DbError};
 use crate::durable::Doubt;
@@ -25,12 +25,13 @@ use crate::thin::{self, Thinning, tables, tombs};
 
 mod account;
 mod join;
+mod membership;
 mod meta;
 mod recover;
 
-pub(crate) use meta::{
-    account_node, drop_mark, has_mark, members_stored, put_account, stored_account,
-};
+pub(crate) use account::SEED_FILE;
+pub(crate) use account::node_of;
+pub(crate) use meta::{drop_mark, has_mark, members_stored, put_account, stored_account};
 use meta::{load_account, load_handed, put_handed};
 
 /// Most entries appended and not committed: what arrives in one turn of the
@@ -64,8 +65,28 @@ struct Pending {
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) id: AccountId,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) records: Records,
     pub(crate) members: Members,
+    /// Where chains of its document end for others.
+    pub(crate) held: Held,
+}
+
+impl Account {
+    /// An account of which no record is here.
+    pub(crate) fn new(id: AccountId) -> Self {
+        Self {
+            id,
+            records: Records::new(id),
+            members: Members::default(),
+            held: Held::new(),
+        }
+    }
+
+    /// Takes records into account, as a device sees them.
+    pub(crate) fn count(&mut self, nodes: impl IntoIterator<Item = Node>, viewer: DeviceId) {
+        self.records.extend(nodes);
+        (self.members, self.held) = self.records.members(viewer);
+    }
 }
 
 /// The store of one device. One process has it open at a time; one thread of
@@ -140,8 +161,8 @@ impl Store {
         db::create(dir, lock.used)?;
         let db = db::open_writer(dir)?;
         let chains = chains::load(&db)?;
-        let account = load_account(&db, &chains)?;
-        let handed = load_handed(&db)?;
+        let account = load_account(&db, &chains, keys.id())?;
+        let handed = load_handed(&db, account.as_ref())?;
         let thin = Thinning::load(&db, &account)?;
         let incarnation = Incarnation(random(entropy.as_mut())?);
         let mut store = Self {
@@ -209,10 +230,9 @@ impl Store {
     /// account, keys, then the rest.
     #[must_use]
     pub fn heads(&self) -> Vec<Head> {
-        self.chains
-            .iter()
-            .filter(|(id, _)| !id.doc.is_here())
-            .map(|(id, chain)| chain.head(*id))
+        let chains = self.chains.iter().filter(|(id, _)| !id.doc.is_here());
+        chains
+            .filter_map(|(id, chain)| self.head_for_others(id, chain))
             .collect()
     }
 
@@ -231,9 +251,18 @@ impl Store {
         max_bytes: usize,
     ) -> Result<Vec<Vec<u8>>, ReadError> {
         let known = self.chains.get(chain).filter(|_| !chain.doc.is_here());
+        let max_count = match self.held_from(chain) {
+            Some(held) => {
+                let before = usize::try_from(held.saturating_sub(from_seq));
+                max_count.min(before.unwrap_or(usize::MAX))
+            }
+            None => max_count,
+        };
         match known.and_then(|chain| chain.row) {
-            Some(row) => Ok(tombs::range(&self.db, row, from_seq, max_count, max_bytes)?),
-            None => Ok(Vec::new()),
+            Some(row) if max_count > 0 => {
+                Ok(tombs::range(&self.db, row, from_seq, max_count, max_bytes)?)
+            }
+            _ => Ok(Vec::new()),
         }
     }
 

@@ -5,7 +5,10 @@
 //! and its end ends what it asked for. The node says [`Tell::Hello`] first; the
 //! command line says [`API`] as a frame of its own, then the question.
 
+mod account;
+
 use bailey_channel::ChannelError;
+use bailey_docs_store::Role;
 use bailey_gate_proto::capture::Headers;
 use bailey_model::{
     AccountId, BoxClass, BoxEnd, BoxId, ChildExit, DeviceId, FlowRefused, Limits, Notice, Publish,
@@ -13,12 +16,13 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::account::{Grants, RecoveryAsk};
 use crate::days::DayRow;
-use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, ReportRow, WhyRow};
+use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 7;
+pub const API: u32 = 10;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -98,14 +102,36 @@ pub enum Ask {
     DeviceAdd {
         /// Addresses to put into the code; empty takes the node's own.
         addrs: Vec<std::net::IpAddr>,
+        /// What it will be allowed.
+        role: Role,
     },
     /// Join the account of the device that shows this code.
     DeviceJoin {
-        /// The code.
+        /// Either code.
         code: String,
+        /// Where that device is, if that was said.
+        addrs: Vec<std::net::SocketAddr>,
     },
     /// The devices of the account.
     DeviceList,
+    /// Something of the recovery key, or of the account's copy.
+    Recovery(RecoveryAsk),
+    /// Remove devices from the account.
+    DeviceRemove {
+        /// Names, or first digits of ids.
+        targets: Vec<String>,
+    },
+    /// Give a device another role.
+    DeviceRole {
+        /// Name, or first digits of its id.
+        target: String,
+        /// `full`, `stop`, `watch` or `runs`.
+        role: String,
+    },
+    /// Take this device out of its account.
+    DeviceLeave,
+    /// Seal what this device enters from now on under new keys.
+    DeviceRotate,
     /// Look at all that is kept: signatures, places, seals, numbers.
     StoreCheck,
     /// What is left of a box's thinned entries, from the day of a time on.
@@ -267,6 +293,8 @@ pub enum Tell {
     Notice(NoticeRow),
     /// A row of [`Ask::DeviceList`].
     Device(DeviceRow),
+    /// The answer to [`Ask::DeviceRemove`] and [`Ask::DeviceLeave`].
+    Removed(Box<RemovedRow>),
     /// The request is written and on its way to that device.
     StopAsked {
         /// The device that runs the box.
@@ -279,8 +307,19 @@ pub enum Tell {
         /// The node's word for it.
         outcome: RequestOutcome,
     },
-    /// The code for the other device.
-    Code(String),
+    /// The codes for the other device.
+    Codes {
+        /// With addresses in it.
+        long: String,
+        /// To be said aloud, unless too many were made this hour.
+        short: Option<String>,
+        /// Where the pairing is waited for.
+        at: Vec<std::net::SocketAddr>,
+        /// Why the short code is not there, or does not find the device by itself.
+        why: Option<String>,
+    },
+    /// The short code was tried in vain, and is worthless from now on.
+    ShortBurnt,
     /// What both screens show.
     Words {
         /// Four words from the connection itself.
@@ -289,6 +328,8 @@ pub enum Tell {
         name: String,
         /// Its id.
         device: DeviceId,
+        /// What yes would grant it; `None` at the joining device, which is not asked.
+        grants: Option<Grants>,
     },
     /// The device is in the account.
     Joined {
@@ -296,6 +337,37 @@ pub enum Tell {
         account: AccountId,
         /// The new device.
         device: DeviceId,
+        /// What the new device is allowed.
+        role: Role,
+    },
+    /// The words of the recovery key; `None` where they are not kept here.
+    RecoveryWords(Option<Vec<String>>),
+    /// Whether the words were right.
+    RecoveryRight(bool),
+    /// The copy is written.
+    Copied {
+        /// Envelopes in it.
+        envelopes: u64,
+        /// Bytes of them.
+        bytes: u64,
+    },
+    /// The copy is taken.
+    Taken {
+        /// Envelopes that were not here before.
+        new: u64,
+        /// Envelopes that were refused.
+        refused: u64,
+    },
+    /// The account is back.
+    Recovered {
+        /// The account.
+        account: AccountId,
+        /// Who is of it now, this device first.
+        kept: Vec<DeviceId>,
+        /// Who is out of it.
+        out: Vec<(DeviceId, String)>,
+        /// Keys that the recovery key opened.
+        keys: usize,
     },
     /// The answer to [`Ask::Change`]; equal reaches where nothing changed.
     Reach {

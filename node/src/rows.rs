@@ -2,6 +2,7 @@
 //!
 //! The field names are the product's own stable schema, version 1.
 
+mod device;
 mod end;
 mod qtype;
 mod report;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::community::community_id;
 use crate::unseen;
+pub use device::{DeviceRow, RemovedRow};
 pub use end::end_text;
 use qtype::qtype_text;
 
@@ -154,23 +156,6 @@ pub struct NoticeRow {
     pub evidence: Vec<u64>,
     /// Those of them that this device holds, as rows.
     pub entries: Vec<FlowRow>,
-}
-
-/// A device of the account.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct DeviceRow {
-    /// Schema version.
-    pub v: u32,
-    /// Id, hex.
-    pub id: String,
-    /// What it calls itself.
-    pub name: String,
-    /// `full`, `stop`, `watch`, `runs`.
-    pub role: String,
-    /// Whether it is this one.
-    pub this: bool,
-    /// Whether a session with it is up.
-    pub connected: bool,
 }
 
 /// What was found in one chain of envelopes, or (without a writer) beside them.

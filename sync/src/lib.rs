@@ -14,19 +14,24 @@
 mod accept;
 mod endpoint;
 mod io;
+mod lan;
 pub mod pair;
 mod socket;
 mod tls;
 
+pub use bailey_session::lan::{MEMBER_DOMAIN, member_label, member_labels};
 pub use bailey_session::{ChainId, CloseReason, Head, IngestFailure};
 pub use endpoint::{DownReason, Endpoint, EndpointConfig, StartError, SyncCommand, SyncEvent};
+pub use lan::{Link, Nearby, look_for};
 
 use std::time::Duration;
 
 /// Protocol name of sessions.
 const ALPN_SESSION: &[u8] = b"bailey/1";
 /// Protocol name of pairing.
-const ALPN_PAIR: &[u8] = b"bailey-pair/1";
+const ALPN_PAIR: &[u8] = b"bailey-pair/2";
+/// The version before, whose joiners are told that it is another.
+const ALPN_PAIR_BEFORE: &[u8] = b"bailey-pair/1";
 /// How long a handshake and the first stream may take, each.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection without traffic is kept open by a packet this often.

@@ -89,17 +89,18 @@ impl Identity {
         Arc::new(RawKeys { trust, algorithms })
     }
 
+    /// `alpn`: the protocols, the one that is preferred first.
     pub(crate) fn server(
         &self,
         trust: Trust,
-        alpn: &[u8],
+        alpn: &[&[u8]],
     ) -> Result<quinn::ServerConfig, TlsError> {
         let resolver = rustls::server::AlwaysResolvesServerRawPublicKeys::new(self.key.clone());
         let mut tls = rustls::ServerConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(self.verifier(trust))
             .with_cert_resolver(Arc::new(resolver));
-        tls.alpn_protocols = vec![alpn.to_vec()];
+        tls.alpn_protocols = alpn.iter().map(|alpn| alpn.to_vec()).collect();
         // A resumed session would skip the verifier.
         tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
@@ -116,10 +117,11 @@ impl Identity {
         Ok(config)
     }
 
+    /// `alpn` as for [`Self::server`].
     pub(crate) fn client(
         &self,
         trust: Trust,
-        alpn: &[u8],
+        alpn: &[&[u8]],
     ) -> Result<quinn::ClientConfig, TlsError> {
         let resolver = rustls::client::AlwaysResolvesClientRawPublicKeys::new(self.key.clone());
         let mut tls = rustls::ClientConfig::builder_with_provider(self.provider.clone())
@@ -127,7 +129,7 @@ impl Identity {
             .dangerous()
             .with_custom_certificate_verifier(self.verifier(trust))
             .with_client_cert_resolver(Arc::new(resolver));
-        tls.alpn_protocols = vec![alpn.to_vec()];
+        tls.alpn_protocols = alpn.iter().map(|alpn| alpn.to_vec()).collect();
         tls.resumption = rustls::client::Resumption::disabled();
         tls.enable_early_data = false;
         tls.enable_sni = false;
@@ -166,6 +168,15 @@ pub(crate) fn peer_key(connection: &quinn::Connection) -> Option<[u8; 32]> {
         [spki] => raw_key(spki),
         _ => None,
     }
+}
+
+/// The protocol that a finished handshake agreed on.
+pub(crate) fn protocol(connection: &quinn::Connection) -> Option<Vec<u8>> {
+    connection
+        .handshake_data()?
+        .downcast::<quinn::crypto::rustls::HandshakeData>()
+        .ok()?
+        .protocol
 }
 
 #[derive(Debug)]

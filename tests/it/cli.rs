@@ -36,6 +36,8 @@ fn the_help_is_the_reference() {
         ("device", "add"),
         ("device", "join"),
         ("device", "list"),
+        ("device", "recovery"),
+        ("device", "recover"),
         ("store", "check"),
     ] {
         all += &format!(

@@ -77,6 +77,7 @@ pub fn targets() -> Vec<Target> {
         ),
         target("session", talk::session, talk::sessions()),
         target("pairing", talk::pairing, talk::pairings()),
+        target("lan", talk::lan, talk::lans()),
         target("texts", texts::run, pool::texts()),
         target("box_plan", boxes::run, boxes::boxes()),
         target(

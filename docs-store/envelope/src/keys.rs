@@ -149,6 +149,22 @@ impl DeviceKeys {
         half
     }
 
+    /// A secret that this device and another have and nobody else (X25519, then
+    /// HKDF-SHA256). The domain keeps uses apart and ends in a zero byte.
+    ///
+    /// # Errors
+    /// [`WeakKey`].
+    pub fn pairwise(
+        &self,
+        other: &DevicePublic,
+        domain: &'static str,
+    ) -> Result<Zeroizing<[u8; 32]>, WeakKey> {
+        let shared = self.agreement().diffie_hellman(&other.agreeing()?);
+        let mut secret = Zeroizing::new([0; 32]);
+        expand(domain.as_bytes(), shared.as_bytes(), &[], secret.as_mut());
+        Ok(secret)
+    }
+
     pub(crate) fn signing(&self) -> &SigningKey {
         &self.signing
     }
@@ -179,11 +195,43 @@ impl DevicePublic {
     }
 }
 
-/// What a person keeps on paper: 32 random bytes that bring an account back.
+/// What a person keeps on paper: random bytes that bring an account back. 16 of them,
+/// with as many zeros after; the first accounts had 32.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct RecoverySeed(pub [u8; 32]);
 
+/// Random bytes of a recovery seed.
+const SEED_ENTROPY: usize = 16;
+
 impl RecoverySeed {
+    /// A seed of random bytes.
+    #[must_use]
+    pub fn new(random: [u8; SEED_ENTROPY]) -> Self {
+        let mut seed = [0; 32];
+        seed[..SEED_ENTROPY].copy_from_slice(&random);
+        Self(seed)
+    }
+
+    /// A seed by its [`Self::entropy`]; `None` of another length than 16 or 32.
+    #[must_use]
+    pub fn from_entropy(entropy: &[u8]) -> Option<Self> {
+        match (<[u8; SEED_ENTROPY]>::try_from(entropy), entropy.try_into()) {
+            (Ok(short), _) => Some(Self::new(short)),
+            (_, Ok(long)) => Some(Self(long)),
+            _ => None,
+        }
+    }
+
+    /// What a person has to write down of it.
+    #[must_use]
+    pub fn entropy(&self) -> &[u8] {
+        let (short, rest) = self.0.split_at(SEED_ENTROPY);
+        match rest.iter().all(|byte| *byte == 0) {
+            true => short,
+            false => &self.0,
+        }
+    }
+
     /// The recovery keys of this seed.
     #[must_use]
     pub fn keys(&self) -> DeviceKeys {

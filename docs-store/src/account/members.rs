@@ -1,12 +1,11 @@
-//! Who is a member: a pure function of the record set, whatever the order in
-//! which the records came.
+//! The members, as the records say.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bailey_envelope::{DevicePublic, Hash};
-use bailey_model::{AccountId, DeviceId};
+use bailey_model::DeviceId;
 
-use super::record::{Act, Role, account_of};
+use super::record::Role;
 
 /// A member of the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +16,36 @@ pub struct Member {
     pub role: Role,
 }
 
+/// A removal that its signer was allowed to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removal {
+    /// The record.
+    pub record: Hash,
+    /// Who signed it: a device, or the recovery keys.
+    pub by: DeviceId,
+    /// Who is removed by it.
+    pub devices: Vec<DeviceId>,
+    /// Whether it stands.
+    pub stands: bool,
+    /// Whether only which side this device is on decided that: no third device has
+    /// said which of two it heard first.
+    pub open: bool,
+    /// Which devices have said that they applied it.
+    pub confirmed: BTreeSet<DeviceId>,
+    /// Removals that would undo it, and that it would undo: neither knew the other.
+    pub against: Vec<Hash>,
+}
+
 /// The members of an account.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
-    devices: BTreeMap<DeviceId, Member>,
-    recovery: Option<DevicePublic>,
-    window_days: u16,
+    pub(super) devices: BTreeMap<DeviceId, Member>,
+    pub(super) former: BTreeMap<DeviceId, DevicePublic>,
+    pub(super) signers: BTreeMap<DeviceId, DevicePublic>,
+    pub(super) adders: BTreeSet<(DeviceId, DeviceId)>,
+    pub(super) removals: Vec<Removal>,
+    pub(super) recovery: Option<DevicePublic>,
+    pub(super) window_days: u16,
 }
 
 impl Members {
@@ -49,6 +72,29 @@ impl Members {
         self.devices.is_empty()
     }
 
+    /// Devices that were members and are none any more.
+    pub fn former(&self) -> impl Iterator<Item = (&DeviceId, &DevicePublic)> {
+        self.former.iter()
+    }
+
+    /// The members that a device added: whoever removes it may want these gone too.
+    pub fn added_by(&self, device: DeviceId) -> impl Iterator<Item = DeviceId> + '_ {
+        let adders = self.adders.iter().filter(move |(by, _)| *by == device);
+        adders.map(|(_, added)| *added)
+    }
+
+    /// Every removal that its signer was allowed to write, whether it stands or not.
+    #[must_use]
+    pub fn removals(&self) -> &[Removal] {
+        &self.removals
+    }
+
+    /// The members that have not said that they applied a removal.
+    pub fn unconfirmed<'a>(&'a self, removal: &'a Removal) -> impl Iterator<Item = DeviceId> + 'a {
+        let members = self.devices.keys().copied();
+        members.filter(|device| !removal.confirmed.contains(device))
+    }
+
     /// The account's recovery keys.
     #[must_use]
     pub fn recovery(&self) -> Option<&DevicePublic> {
@@ -60,141 +106,21 @@ impl Members {
     pub fn window_days(&self) -> u16 {
         self.window_days
     }
-}
 
-/// A record in the graph of what each signer had seen.
-#[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) hash: Hash,
-    pub(crate) signer: DeviceId,
-    /// The record before in the signer's chain, and the heads it had seen.
-    pub(crate) parents: Vec<Hash>,
-    pub(crate) act: Act,
-}
-
-/// A set of records, by index.
-#[derive(Clone, Default)]
-struct Set(Vec<u64>);
-
-impl Set {
-    fn insert(&mut self, at: usize) {
-        if self.0.len() <= at / 64 {
-            self.0.resize(at / 64 + 1, 0);
-        }
-        self.0[at / 64] |= 1 << (at % 64);
+    /// Whether a device's keys are no longer accepted.
+    pub(crate) fn was_removed(&self, device: &DeviceId) -> bool {
+        self.former.contains_key(device)
     }
 
-    fn contains(&self, at: usize) -> bool {
-        self.0
-            .get(at / 64)
-            .is_some_and(|word| word & (1 << (at % 64)) != 0)
+    /// The keys of whoever may have signed a record of the account: members, those
+    /// who were, and recovery. What such a record is worth, the rules say.
+    pub(crate) fn signer(&self, device: &DeviceId) -> Option<&DevicePublic> {
+        self.signers.get(device)
     }
 
-    fn union(&mut self, other: &Self) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        self.0
-            .iter_mut()
-            .zip(&other.0)
-            .for_each(|(mine, theirs)| *mine |= theirs);
+    /// The keys of whoever may have written entries: members and those who were.
+    pub(crate) fn writer(&self, device: &DeviceId) -> Option<&DevicePublic> {
+        let member = self.devices.get(device).map(|member| &member.public);
+        member.or_else(|| self.former.get(device))
     }
 }
-
-/// What is known of a record whose whole past is here.
-struct Judged {
-    past: Set,
-    counts: bool,
-}
-
-/// Who is a member, given these records of an account.
-///
-/// An act counts if, in its own causal past, its signer was a member with the
-/// role for it. A record whose past is not all here is not judged yet. Two adds
-/// of one device leave it the weaker role.
-pub(crate) fn members_of(account: AccountId, nodes: &[Node]) -> Members {
-    let index: HashMap<Hash, usize> = nodes
-        .iter()
-        .enumerate()
-        .map(|(at, node)| (node.hash, at))
-        .collect();
-    let mut judged: Vec<Option<Judged>> = nodes.iter().map(|_| None).collect();
-    loop {
-        let mut progress = false;
-        for at in 0..nodes.len() {
-            if judged[at].is_none()
-                && let Some(past) = past_of(&nodes[at], &index, &judged)
-            {
-                let counts = counts(account, nodes, &judged, &nodes[at], &past);
-                judged[at] = Some(Judged { past, counts });
-                progress = true;
-            }
-        }
-        if !progress {
-            break;
-        }
-    }
-    let mut members = Members::default();
-    for (node, judged) in nodes.iter().zip(&judged) {
-        if judged.as_ref().is_some_and(|judged| judged.counts) {
-            apply(&mut members, &node.act);
-        }
-    }
-    members
-}
-
-fn past_of(node: &Node, index: &HashMap<Hash, usize>, judged: &[Option<Judged>]) -> Option<Set> {
-    let mut past = Set::default();
-    for parent in &node.parents {
-        let at = *index.get(parent)?;
-        past.union(&judged.get(at)?.as_ref()?.past);
-        past.insert(at);
-    }
-    Some(past)
-}
-
-fn counts(
-    account: AccountId,
-    nodes: &[Node],
-    judged: &[Option<Judged>],
-    node: &Node,
-    past: &Set,
-) -> bool {
-    let role_needed = match &node.act {
-        Act::Genesis(genesis) => return account_of(genesis) == Some(account),
-        Act::Add { .. } => Role::Full,
-    };
-    let mut before = Members::default();
-    for (at, (earlier, judged)) in nodes.iter().zip(judged).enumerate() {
-        if past.contains(at) && judged.as_ref().is_some_and(|judged| judged.counts) {
-            apply(&mut before, &earlier.act);
-        }
-    }
-    before
-        .get(&node.signer)
-        .is_some_and(|signer| signer.role >= role_needed)
-}
-
-/// Applies an act that counts. The acts there are only ever add, and the weaker
-/// role stands, so their order does not matter.
-fn apply(members: &mut Members, act: &Act) {
-    let (device, role) = match act {
-        Act::Genesis(genesis) => {
-            members.recovery = Some(genesis.recovery);
-            members.window_days = genesis.window_days;
-            (genesis.first, Role::Full)
-        }
-        Act::Add { device, role } => (*device, *role),
-    };
-    members
-        .devices
-        .entry(device.id())
-        .and_modify(|member| member.role = member.role.min(role))
-        .or_insert(Member {
-            public: device,
-            role,
-        });
-}
-
-#[cfg(test)]
-mod tests;

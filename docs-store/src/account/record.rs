@@ -4,21 +4,32 @@
 //! incarnation, number and the hash before stand in the envelope's header.
 //! `VERSION, act, postcard fields`. An act that this build does not know is an
 //! error, not skipped: a removal that is skipped would keep a door open.
+//! `docs/membership.md` has the bytes.
 
-use bailey_envelope::{ChainId, DeviceKeys, DevicePublic, Fields, Hash, WeakKey};
-use bailey_model::{AccountId, DeviceId, Incarnation};
+use bailey_envelope::{DeviceKeys, DevicePublic, Fields, Hash, WeakKey};
+use bailey_model::{AccountId, DeviceId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+use super::offer::AddOffer;
 
 const VERSION: u8 = 1;
 const ACT_GENESIS: u8 = 1;
 const ACT_ADD: u8 = 2;
+const ACT_ROLE: u8 = 3;
+const ACT_REMOVE: u8 = 4;
+const ACT_ACK: u8 = 5;
+const ACT_RESET: u8 = 6;
 const ACCOUNT_DOMAIN: &[u8] = b"bailey/account/v1\0";
 const GENESIS_DOMAIN: &str = "bailey/genesis/v1\0";
-const ADD_DOMAIN: &str = "bailey/add/v1\0";
+const RESET_DOMAIN: &str = "bailey/reset/v1\0";
+/// In the place of a second signature where an act needs none.
+const UNSIGNED: [u8; 64] = [0; 64];
 
 /// Most heads that a record names: one a chain of the account's document.
 pub(crate) const MAX_SEEN: usize = 1024;
+/// Most devices that one record names.
+pub(crate) const MAX_NAMED: usize = 64;
 
 /// What a device may do. The order is by power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,7 +68,15 @@ impl Role {
         }
     }
 
-    fn code(self) -> u8 {
+    /// The role of a word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Runs, Self::Watch, Self::Stop, Self::Full]
+            .into_iter()
+            .find(|it| it.as_str() == word)
+    }
+
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::Runs => 1,
             Self::Watch => 2,
@@ -66,7 +85,7 @@ impl Role {
         }
     }
 
-    fn of(code: u8) -> Option<Self> {
+    pub(crate) fn of(code: u8) -> Option<Self> {
         [Self::Runs, Self::Watch, Self::Stop, Self::Full]
             .into_iter()
             .find(|it| it.code() == code)
@@ -74,7 +93,7 @@ impl Role {
 }
 
 /// How an account begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Genesis {
     /// The keys that can bring the account back.
     pub(crate) recovery: DevicePublic,
@@ -87,10 +106,55 @@ pub(crate) struct Genesis {
 }
 
 /// What a record does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Act {
+    /// The account begins. By the first device, and the recovery keys.
     Genesis(Genesis),
+    /// By a `full` device, and the new one.
     Add { device: DevicePublic, role: Role },
+    /// By a `full` device.
+    Role { device: DeviceId, role: Role },
+    /// By a `full` device, by the one removed itself, or by the recovery keys.
+    Remove { devices: Vec<DeviceId> },
+    /// By every member, once a removal is applied there.
+    Ack { removal: Hash },
+    /// By the recovery keys alone; the first of those kept signs beside them.
+    Reset {
+        kept: Vec<(DevicePublic, Role)>,
+        recovery: DevicePublic,
+    },
+}
+
+impl Act {
+    /// The keys that it names.
+    pub(crate) fn named(&self) -> Vec<DevicePublic> {
+        match self {
+            Self::Genesis(genesis) => vec![genesis.first, genesis.recovery],
+            Self::Add { device, .. } => vec![*device],
+            Self::Reset { kept, recovery } => {
+                let kept = kept.iter().map(|(device, _)| *device);
+                kept.chain([*recovery]).collect()
+            }
+            Self::Role { .. } | Self::Remove { .. } | Self::Ack { .. } => Vec::new(),
+        }
+    }
+
+    /// Whether these become the recovery keys by it.
+    pub(crate) fn gives_recovery(&self, public: &DevicePublic) -> bool {
+        match self {
+            Self::Genesis(genesis) => genesis.recovery == *public,
+            Self::Reset { recovery, .. } => recovery == public,
+            _ => false,
+        }
+    }
+
+    /// Whether a second signature belongs to it.
+    fn is_cosigned(&self) -> bool {
+        match self {
+            Self::Genesis(_) | Self::Add { .. } | Self::Reset { .. } => true,
+            Self::Role { .. } | Self::Remove { .. } | Self::Ack { .. } => false,
+        }
+    }
 }
 
 /// One record.
@@ -99,7 +163,8 @@ pub(crate) struct Record {
     /// Heads of the other chains of the account's document that the signer saw.
     pub(crate) seen: Vec<Hash>,
     pub(crate) act: Act,
-    /// By recovery for a genesis, by the new device for an add.
+    /// By recovery for a genesis, by the new device for an add, by the first device
+    /// kept for a reset; else zero.
     pub(crate) cosignature: [u8; 64],
 }
 
@@ -133,123 +198,6 @@ pub(crate) fn account_of(genesis: &Genesis) -> Option<AccountId> {
     Some(AccountId(hash.into()))
 }
 
-/// A member offers to add a device; the device signs the offer, which binds its
-/// signature to this very record of this very account.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AddOffer {
-    /// The account.
-    pub account: AccountId,
-    /// The member that adds.
-    pub signer: DeviceId,
-    /// The device to be added.
-    pub device: DevicePublic,
-    role: u8,
-    incarnation: Incarnation,
-    seq: u64,
-    prev: Hash,
-    seen: Vec<Hash>,
-}
-
-/// An offer that a device should not sign, or that no longer stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum OfferError {
-    /// It names other keys than this device's.
-    #[error("offer is for another device")]
-    OtherDevice,
-    /// Malformed, or of a role that this build does not know.
-    #[error("offer is malformed")]
-    Malformed,
-}
-
-impl AddOffer {
-    pub(crate) fn new(fields: &Fields, device: DevicePublic, role: Role, seen: Vec<Hash>) -> Self {
-        let ChainId {
-            writer,
-            incarnation,
-            ..
-        } = fields.chain;
-        Self {
-            account: fields.account,
-            signer: writer,
-            device,
-            role: role.code(),
-            incarnation,
-            seq: fields.seq,
-            prev: fields.prev,
-            seen,
-        }
-    }
-
-    /// The role offered; `None` if this build does not know it.
-    #[must_use]
-    pub fn role(&self) -> Option<Role> {
-        Role::of(self.role)
-    }
-
-    /// The offer as bytes, to be carried to the new device.
-    ///
-    /// # Errors
-    /// [`OfferError::Malformed`] never for an offer made by a store.
-    pub fn to_bytes(&self) -> Result<Vec<u8>, OfferError> {
-        postcard::to_stdvec(self).map_err(|_| OfferError::Malformed)
-    }
-
-    /// Reads an offer.
-    ///
-    /// # Errors
-    /// [`OfferError::Malformed`].
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, OfferError> {
-        match postcard::take_from_bytes::<Self>(bytes) {
-            Ok((offer, [])) if offer.role().is_some() && offer.seen.len() <= MAX_SEEN => Ok(offer),
-            _ => Err(OfferError::Malformed),
-        }
-    }
-
-    /// The new device's signature.
-    ///
-    /// # Errors
-    /// [`OfferError::OtherDevice`] if the offer is not for these keys.
-    pub fn sign(&self, keys: &DeviceKeys) -> Result<[u8; 64], OfferError> {
-        if self.device != keys.public() {
-            return Err(OfferError::OtherDevice);
-        }
-        Ok(keys.sign(ADD_DOMAIN, &self.to_bytes()?))
-    }
-
-    pub(crate) fn signed(&self, signature: &[u8; 64]) -> bool {
-        self.to_bytes()
-            .is_ok_and(|bytes| self.device.signed(ADD_DOMAIN, &bytes, signature))
-    }
-
-    pub(crate) fn record(&self, cosignature: [u8; 64]) -> Option<Record> {
-        let act = Act::Add {
-            device: self.device,
-            role: self.role()?,
-        };
-        Some(Record {
-            seen: self.seen.clone(),
-            act,
-            cosignature,
-        })
-    }
-
-    pub(crate) fn stands_at(&self, fields: &Fields) -> bool {
-        (
-            self.account,
-            self.signer,
-            self.incarnation,
-            self.seq,
-            self.prev,
-        ) == (
-            fields.account,
-            fields.chain.writer,
-            fields.chain.incarnation,
-            fields.seq,
-            fields.prev,
-        )
-    }
-}
-
 type Halves = ([u8; 32], [u8; 32]);
 
 fn halves(signature: &[u8; 64]) -> Halves {
@@ -281,16 +229,64 @@ impl Record {
         ))
     }
 
+    /// An act that one signature is enough for.
+    pub(crate) fn plain(act: Act, seen: Vec<Hash>) -> Self {
+        Self {
+            seen,
+            act,
+            cosignature: UNSIGNED,
+        }
+    }
+
+    /// A reset, signed by the device that it is made on.
+    pub(crate) fn reset(
+        fields: &Fields,
+        kept: Vec<(DevicePublic, Role)>,
+        recovery: DevicePublic,
+        seen: Vec<Hash>,
+        keys: &DeviceKeys,
+    ) -> Option<Self> {
+        let mut record = Self::plain(Act::Reset { kept, recovery }, seen);
+        record.cosignature = keys.sign(RESET_DOMAIN, &record.bound_to(fields)?);
+        Some(record)
+    }
+
+    /// What the second signature of a reset is of: the record and its place.
+    fn bound_to(&self, fields: &Fields) -> Option<Vec<u8>> {
+        let unsigned = Self {
+            cosignature: UNSIGNED,
+            ..self.clone()
+        };
+        let place = postcard::to_stdvec(&(
+            fields.account,
+            fields.chain.writer,
+            fields.chain.incarnation,
+            fields.seq,
+            fields.prev,
+        ));
+        Some([place.ok()?, unsigned.encode()?].concat())
+    }
+
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let sides = (&self.seen, halves(&self.cosignature));
         let (act, fields) = match &self.act {
-            Act::Genesis(genesis) => (ACT_GENESIS, postcard::to_stdvec(&(sides, genesis)).ok()?),
+            Act::Genesis(genesis) => (ACT_GENESIS, postcard::to_stdvec(&(sides, genesis))),
             Act::Add { device, role } => (
                 ACT_ADD,
-                postcard::to_stdvec(&(sides, (device, role.code()))).ok()?,
+                postcard::to_stdvec(&(sides, (device, role.code()))),
             ),
+            Act::Role { device, role } => (
+                ACT_ROLE,
+                postcard::to_stdvec(&(sides, (device, role.code()))),
+            ),
+            Act::Remove { devices } => (ACT_REMOVE, postcard::to_stdvec(&(sides, devices))),
+            Act::Ack { removal } => (ACT_ACK, postcard::to_stdvec(&(sides, removal))),
+            Act::Reset { kept, recovery } => {
+                let kept: Vec<_> = kept.iter().map(|(it, role)| (it, role.code())).collect();
+                (ACT_RESET, postcard::to_stdvec(&(sides, (kept, recovery))))
+            }
         };
-        Some([&[VERSION, act], &fields[..]].concat())
+        Some([&[VERSION, act], &fields.ok()?[..]].concat())
     }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, RecordError> {
@@ -299,37 +295,74 @@ impl Record {
         if *version != VERSION {
             return Err(RecordError::Newer);
         }
+        let role = |code| Role::of(code).ok_or(RecordError::Newer);
         let ((seen, cosignature), act) = match *act {
             ACT_GENESIS => {
                 let (sides, genesis) = whole::<(Sides, Genesis)>(fields)?;
                 (sides, Act::Genesis(genesis))
             }
             ACT_ADD => {
-                let (sides, (device, role)) = whole::<(Sides, (DevicePublic, u8))>(fields)?;
-                (
-                    sides,
-                    Act::Add {
-                        device,
-                        role: Role::of(role).ok_or(RecordError::Newer)?,
-                    },
-                )
+                let (sides, (device, code)) = whole::<(Sides, (DevicePublic, u8))>(fields)?;
+                let role = role(code)?;
+                (sides, Act::Add { device, role })
+            }
+            ACT_ROLE => {
+                let (sides, (device, code)) = whole::<(Sides, (DeviceId, u8))>(fields)?;
+                let role = role(code)?;
+                (sides, Act::Role { device, role })
+            }
+            ACT_REMOVE => {
+                let (sides, devices) = whole::<(Sides, Vec<DeviceId>)>(fields)?;
+                (sides, Act::Remove { devices })
+            }
+            ACT_ACK => {
+                let (sides, removal) = whole::<(Sides, Hash)>(fields)?;
+                (sides, Act::Ack { removal })
+            }
+            ACT_RESET => {
+                type Kept = Vec<(DevicePublic, u8)>;
+                let (sides, (kept, recovery)) = whole::<(Sides, (Kept, DevicePublic))>(fields)?;
+                let kept = kept
+                    .into_iter()
+                    .map(|(device, code)| Ok((device, role(code)?)));
+                let kept = kept.collect::<Result<_, RecordError>>()?;
+                (sides, Act::Reset { kept, recovery })
             }
             _ => return Err(RecordError::Newer),
         };
-        if seen.len() > MAX_SEEN {
-            return Err(RecordError::Malformed);
-        }
-        Ok(Self {
+        let record = Self {
             seen,
             act,
             cosignature: joined(cosignature),
-        })
+        };
+        if record.seen.len() > MAX_SEEN || !record.is_sound() {
+            return Err(RecordError::Malformed);
+        }
+        Ok(record)
+    }
+
+    /// Whether it names what its act must name, and has no signature where none
+    /// belongs.
+    fn is_sound(&self) -> bool {
+        let fits = |count: usize| (1..=MAX_NAMED).contains(&count);
+        let named = match &self.act {
+            Act::Remove { devices } => {
+                fits(devices.len()) && devices.iter().is_sorted_by(|one, next| one < next)
+            }
+            Act::Reset { kept, .. } => {
+                let mut ids: Vec<DeviceId> = kept.iter().map(|(device, _)| device.id()).collect();
+                ids.sort_unstable();
+                fits(ids.len()) && ids.is_sorted_by(|one, next| one < next)
+            }
+            Act::Genesis(_) | Act::Add { .. } | Act::Role { .. } | Act::Ack { .. } => true,
+        };
+        named && (self.act.is_cosigned() || self.cosignature == UNSIGNED)
     }
 
     /// Checks what a record says beside its envelope's signature: keys and the
     /// second signature.
     pub(crate) fn check(&self, fields: &Fields) -> Result<(), RecordError> {
-        match &self.act {
+        let signed = match &self.act {
             Act::Genesis(genesis) => {
                 genesis.first.check()?;
                 genesis.recovery.check()?;
@@ -342,25 +375,28 @@ impl Record {
                 if !first {
                     return Err(RecordError::Malformed);
                 }
-                let signed = genesis
+                genesis
                     .recovery
-                    .signed(GENESIS_DOMAIN, &account.0, &self.cosignature);
-                if signed {
-                    Ok(())
-                } else {
-                    Err(RecordError::Cosignature)
-                }
+                    .signed(GENESIS_DOMAIN, &account.0, &self.cosignature)
             }
             Act::Add { device, role } => {
                 device.check()?;
                 let offer = AddOffer::new(fields, *device, *role, self.seen.clone());
-                let signed = offer.signed(&self.cosignature);
-                if signed {
-                    Ok(())
-                } else {
-                    Err(RecordError::Cosignature)
-                }
+                offer.signed(&self.cosignature)
             }
+            Act::Reset { kept, recovery } => {
+                recovery.check()?;
+                kept.iter().try_for_each(|(device, _)| device.check())?;
+                let bound = self.bound_to(fields).ok_or(RecordError::Malformed)?;
+                let (made_on, _) = kept.first().ok_or(RecordError::Malformed)?;
+                made_on.signed(RESET_DOMAIN, &bound, &self.cosignature)
+            }
+            Act::Role { .. } | Act::Remove { .. } | Act::Ack { .. } => true,
+        };
+        if signed {
+            Ok(())
+        } else {
+            Err(RecordError::Cosignature)
         }
     }
 }

@@ -4,6 +4,7 @@
 use bailey_envelope::{DocId, EpochKey, Fields, Hash, Kind, seal, sign_plain};
 use bailey_model::{Event, Gap, Incarnation};
 
+use super::caps::MAX_SEGMENT;
 use super::*;
 use crate::entropy::OsEntropy;
 use crate::error::QuarantineReason;

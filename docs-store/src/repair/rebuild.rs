@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bailey_envelope::{ChainId, DeviceKeys, DocId, Hash, KeyId, Tombstone, Verified, verify};
-use bailey_model::Timestamp;
+use bailey_model::{DeviceId, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::graves::first_hole;
@@ -20,6 +20,8 @@ use crate::thin::tables;
 /// Most entries of one document that are told as missing before one that stands in
 /// the journal: more is no damage but another store's row.
 pub(super) const MAX_MISSING: u64 = 100_000;
+/// Whose keys records name is the same in every view.
+const NOBODY: DeviceId = DeviceId([0; 32]);
 /// Tables that are made again or have a way of their own; any other is copied.
 const KNOWN: [&str; 10] = [
     "meta",
@@ -202,8 +204,8 @@ impl<'a> Rebuild<'a> {
         Ok(())
     }
 
-    /// Sets aside what its writer did not sign. Who is no member by the records
-    /// that are left is not judged.
+    /// Sets aside what its writer did not sign. Whose keys no record that is left
+    /// names is not judged.
     fn forged(&mut self) -> Result<(), RepairError> {
         // Records are read along their chains, which are not whole yet.
         for (id, _) in chains::load(self.new)? {
@@ -211,14 +213,14 @@ impl<'a> Rebuild<'a> {
                 self.end_chain(&id, None)?;
             }
         }
-        let members = members_stored(self.new).unwrap_or_default();
+        let members = members_stored(self.new, NOBODY).unwrap_or_default();
         for (id, chain) in chains::load(self.new)? {
-            let (Some(member), Some(row)) = (members.get(&id.writer), chain.row) else {
+            let (Some(public), Some(row)) = (members.signer(&id.writer), chain.row) else {
                 continue;
             };
             for seq in seqs(self.new, row)? {
                 let bytes = chains::envelope(self.new, row, seq)?.unwrap_or_default();
-                if let Err(error) = verify(&bytes, &member.public) {
+                if let Err(error) = verify(&bytes, public) {
                     let place = format!("envelope {seq} of {} by {}: {error}", id.doc, id.writer);
                     self.set_aside(row, seq, &bytes, &place)?;
                     self.said.lose(place);

@@ -1,11 +1,16 @@
 //! Beginning an account, joining one, adding a device to it.
 
-use bailey_envelope::{DevicePublic, DocId, Fields, Hash, KeyId, Kind, RecoverySeed, sign_plain};
-use bailey_model::{AccountId, DeviceNamed, Event, Timestamp};
+use std::collections::BTreeSet;
+
+use bailey_envelope::{
+    ChainId, DevicePublic, DocId, Fields, Hash, Head, KeyId, Kind, RecoverySeed, sign_plain,
+};
+use bailey_model::{AccountId, DeviceId, DeviceNamed, Event, Timestamp};
 
 use super::{Account, Store, Urgency};
 use crate::account::Node;
-use crate::account::{AddOffer, Genesis, Members, Record, Role, members_of};
+use crate::account::{AddOffer, Genesis, Members, Record, Role};
+use crate::chains::{self, Chain};
 use crate::db::DbError;
 use crate::entropy::random;
 use crate::error::{AccountError, BuildError};
@@ -15,7 +20,7 @@ use crate::own::{Built, Carries, OwnDoc};
 /// Days that entries are kept unless told otherwise.
 const WINDOW_DAYS: u16 = 30;
 /// Where the recovery seed stands until a person has it on paper.
-const SEED_FILE: &str = "recovery.seed";
+pub(crate) const SEED_FILE: &str = "recovery.seed";
 
 impl Store {
     /// Begins an account of which this device is the first member. The
@@ -41,11 +46,7 @@ impl Store {
         };
         let (account, record) = Record::genesis(genesis, &recovery).ok_or(BuildError::Encoding)?;
         let fields = self.next_fields(account, DocId::Account, Kind::Record, 0);
-        self.account = Some(Account {
-            id: account,
-            nodes: Vec::new(),
-            members: Members::default(),
-        });
+        self.account = Some(Account::new(account));
         let carries = Carries::Record {
             begins: Some(account),
         };
@@ -72,12 +73,16 @@ impl Store {
         Ok(seed)
     }
 
-    fn seed(&mut self) -> Result<RecoverySeed, AccountError> {
+    /// The recovery seed that is kept here, or a new one, kept from now on.
+    ///
+    /// # Errors
+    /// [`AccountError`].
+    pub fn seed(&mut self) -> Result<RecoverySeed, AccountError> {
         // One may be there from a start that ended before its account began.
         if let Some(seed) = self.recovery_seed()? {
             return Ok(seed);
         }
-        let seed = RecoverySeed(random(self.entropy.as_mut())?);
+        let seed = RecoverySeed::new(random(self.entropy.as_mut())?);
         let path = self.dir.join(SEED_FILE);
         keep_recovery_seed(&path, &seed, &self.keys, self.entropy.as_mut())?;
         Ok(seed)
@@ -97,6 +102,9 @@ impl Store {
         device.check()?;
         if account.members.get(&device.id()).is_some() {
             return Err(AccountError::AlreadyMember(device.id()));
+        }
+        if account.members.was_removed(&device.id()) {
+            return Err(AccountError::RemovedKeys(device.id()));
         }
         let fields = self.next_fields(account.id, DocId::Account, Kind::Record, 0);
         Ok(AddOffer::new(&fields, device, role, self.seen()))
@@ -148,13 +156,13 @@ impl Store {
             .filter(|(id, _)| {
                 !but_own || (id.writer, id.incarnation) != (self.device, self.incarnation)
             })
-            .map(|(_, chain)| chain.hash)
+            .filter_map(|(id, chain)| Some(self.head_for_others(id, chain)?.hash))
             .take(crate::account::MAX_SEEN)
             .collect()
     }
 
     /// Signs a record, stores it durably, and counts it.
-    fn put_record(
+    pub(super) fn put_record(
         &mut self,
         fields: &Fields,
         record: Record,
@@ -165,12 +173,7 @@ impl Store {
         self.write_built(false)?;
         let body = record.encode().ok_or(BuildError::Encoding)?;
         let sealed = sign_plain(&self.keys, *fields, &body).map_err(BuildError::from)?;
-        let node = Node {
-            hash: sealed.hash,
-            signer: self.device,
-            parents: parents_of(fields, &record),
-            act: record.act,
-        };
+        let node = node_of(fields, sealed.hash, record);
         self.unsaved.push(Built {
             doc: DocId::Account,
             seq: fields.seq,
@@ -193,19 +196,60 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a stored record into account.
+    /// Takes a stored record into account. Where it takes reading from somebody,
+    /// nothing more is sealed under keys that they have.
     pub(crate) fn count_record(&mut self, node: Node) {
-        if let Some(account) = &mut self.account {
-            account.nodes.push(node);
-            account.members = members_of(account.id, &account.nodes);
+        let Some(account) = &mut self.account else {
+            return;
+        };
+        let before = readers(&account.members);
+        account.count([node], self.device);
+        let after = readers(&account.members);
+        let gone: Vec<DeviceId> = before.difference(&after).copied().collect();
+        if !gone.is_empty() {
+            self.end_epochs();
+            self.unhand(&gone);
         }
+    }
+
+    /// How far others may see a chain of the account's document: what came from a
+    /// device after its removal, and nobody rests on, goes no further.
+    pub(super) fn held_from(&self, id: &ChainId) -> Option<u64> {
+        let account = self.account.as_ref().filter(|_| id.doc == DocId::Account)?;
+        account.held.get(&(id.writer, id.incarnation)).copied()
+    }
+
+    pub(super) fn head_for_others(&self, id: &ChainId, chain: &Chain) -> Option<Head> {
+        let Some(held) = self.held_from(id) else {
+            return Some(chain.head(*id));
+        };
+        let seq = held.checked_sub(1).filter(|seq| *seq > 0)?;
+        // What cannot be read is not told of.
+        let hash = chains::hash_at(&self.db, chain.row?, seq).ok()??;
+        let chain = *id;
+        Some(Head { chain, seq, hash })
     }
 }
 
-fn parents_of(fields: &Fields, record: &Record) -> Vec<Hash> {
-    let mut parents = record.seen.clone();
+/// A record as a node of the membership's graph.
+pub(crate) fn node_of(fields: &Fields, hash: Hash, record: Record) -> Node {
+    let mut parents = record.seen;
     if fields.prev != Hash::NONE {
         parents.push(fields.prev);
     }
-    parents
+    Node {
+        hash,
+        signer: fields.chain.writer,
+        incarnation: fields.chain.incarnation,
+        seq: fields.seq,
+        parents,
+        act: record.act,
+    }
+}
+
+/// Whoever is handed keys.
+fn readers(members: &Members) -> BTreeSet<DeviceId> {
+    let reading = members.iter().filter(|(_, member)| member.role.reads());
+    let recovery = members.recovery().map(bailey_envelope::DevicePublic::id);
+    reading.map(|(device, _)| *device).chain(recovery).collect()
 }

@@ -4,7 +4,6 @@ use bailey_envelope::{DocId, peek};
 use bailey_model::{AccountId, Timestamp};
 
 use super::{Account, Store, put_account};
-use crate::account::Members;
 use crate::db::DbError;
 use crate::error::{IngestError, JoinError};
 use crate::ingest::MAX_RECORDS;
@@ -23,6 +22,17 @@ impl Store {
         envelopes: &[Vec<u8>],
         now: Timestamp,
     ) -> Result<(), JoinError> {
+        self.join_also(account, envelopes, now, |_| Ok(()))
+    }
+
+    /// As [`Self::join`], with what makes this device a member.
+    pub(super) fn join_also(
+        &mut self,
+        account: AccountId,
+        envelopes: &[Vec<u8>],
+        now: Timestamp,
+        also: impl FnOnce(&mut Self) -> Result<(), JoinError>,
+    ) -> Result<(), JoinError> {
         if self.account.is_some() {
             return Err(JoinError::HasAccount);
         }
@@ -34,7 +44,11 @@ impl Store {
         let before = (self.chains.clone(), self.unsynced);
         let joined = self
             .take_records(account, envelopes, now)
-            .and_then(|()| Ok(self.db.execute_batch("COMMIT")?));
+            .and_then(|()| also(self))
+            .and_then(|()| match self.members().get(&self.device) {
+                Some(_) => Ok(self.db.execute_batch("COMMIT")?),
+                None => Err(JoinError::NotMember),
+            });
         if let Err(error) = joined {
             (self.chains, self.unsynced) = before;
             self.account = None;
@@ -57,11 +71,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), JoinError> {
         put_account(&self.db, &account)?;
-        self.account = Some(Account {
-            id: account,
-            nodes: Vec::new(),
-            members: Members::default(),
-        });
+        self.account = Some(Account::new(account));
         // A record may rest on one of another incarnation's chain, in no order
         // that could be told from outside: rounds, until one brings nothing.
         let mut waiting: Vec<&[u8]> = envelopes.iter().map(Vec::as_slice).collect();
@@ -87,10 +97,7 @@ impl Store {
                 _ => waiting = left,
             }
         }
-        match self.members().get(&self.device) {
-            Some(_) => Ok(()),
-            None => Err(JoinError::NotMember),
-        }
+        Ok(())
     }
 
     fn take_record(&mut self, bytes: &[u8], now: Timestamp) -> Result<(), JoinError> {

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bailey_envelope::{ChainId, DocId, Hash, Verified, VerifyError};
+use bailey_envelope::{ChainId, DevicePublic, DocId, Verified, VerifyError};
 use bailey_model::{AccountId, DeviceId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Account;
-use crate::account::{Members, Node, Record, RecordError, members_of};
+use super::account::node_of;
+use crate::account::{Members, Node, Record, RecordError};
 use crate::chains::{self, Chain};
 use crate::error::{OpenError, ReadError};
 
@@ -29,12 +30,29 @@ pub(super) fn put_handed(db: &Connection, device: &DeviceId) -> rusqlite::Result
     Ok(())
 }
 
-pub(super) fn load_handed(db: &Connection) -> rusqlite::Result<BTreeSet<DeviceId>> {
+/// Who has been handed every key. One that reads no more is none of them: what comes
+/// meanwhile is owed to it if it reads again.
+pub(super) fn load_handed(
+    db: &Connection,
+    account: Option<&Account>,
+) -> rusqlite::Result<BTreeSet<DeviceId>> {
     let mut statement = db.prepare("SELECT substr(key, 8) FROM meta WHERE key LIKE 'handed %'")?;
     let devices = statement.query_map([], |row| row.get::<_, String>(0))?;
-    devices
-        .map(|text| text?.parse().map_err(|_| rusqlite::Error::InvalidQuery))
-        .collect()
+    let devices = devices.map(|text| text?.parse().map_err(|_| rusqlite::Error::InvalidQuery));
+    let reads = |device: &DeviceId| {
+        account.is_some_and(|Account { members, .. }| {
+            members.recovery().map(DevicePublic::id) == Some(*device)
+                || members
+                    .get(device)
+                    .is_some_and(|member| member.role.reads())
+        })
+    };
+    let devices: BTreeSet<DeviceId> = devices.collect::<Result<_, _>>()?;
+    Ok(devices.into_iter().filter(reads).collect())
+}
+
+pub(super) fn drop_handed(db: &Connection, device: &DeviceId) -> rusqlite::Result<()> {
+    drop_mark(db, &format!("handed {device}"))
 }
 
 /// Whether something is still to be done with what an older version stored.
@@ -59,10 +77,10 @@ pub(crate) fn stored_account(db: &Connection) -> rusqlite::Result<Option<Account
     .map(|id| id.map(AccountId))
 }
 
-/// The members by the records that a database holds.
-pub(crate) fn members_stored(db: &Connection) -> Result<Members, ReadError> {
+/// The members by the records that a database holds, as a device sees them.
+pub(crate) fn members_stored(db: &Connection, viewer: DeviceId) -> Result<Members, ReadError> {
     let chains = chains::load(db)?;
-    let account = load_account(db, &chains).map_err(|error| match error {
+    let account = load_account(db, &chains, viewer).map_err(|error| match error {
         OpenError::Envelope(error) => ReadError::Envelope(error),
         OpenError::Query(error) => ReadError::Db(error),
         _ => ReadError::Envelope(bailey_envelope::DecodeError::Field("account record")),
@@ -73,40 +91,29 @@ pub(crate) fn members_stored(db: &Connection) -> Result<Members, ReadError> {
 pub(super) fn load_account(
     db: &Connection,
     chains: &BTreeMap<ChainId, Chain>,
+    viewer: DeviceId,
 ) -> Result<Option<Account>, OpenError> {
     let Some(id) = stored_account(db)? else {
         return Ok(None);
     };
     let mut nodes = Vec::new();
-    for (chain_id, chain) in chains.iter().filter(|(id, _)| id.doc == DocId::Account) {
+    for (_, chain) in chains.iter().filter(|(id, _)| id.doc == DocId::Account) {
         let Some(row) = chain.row else { continue };
         for bytes in chains::range(db, row, 1, usize::MAX, usize::MAX)? {
-            nodes.push(node_of(chain_id, &bytes)?);
+            nodes.push(read_node(&bytes)?);
         }
     }
-    let members = members_of(id, &nodes);
-    Ok(Some(Account { id, nodes, members }))
+    let mut account = Account::new(id);
+    account.count(nodes, viewer);
+    Ok(Some(account))
 }
 
-fn node_of(chain: &ChainId, bytes: &[u8]) -> Result<Node, OpenError> {
+fn read_node(bytes: &[u8]) -> Result<Node, OpenError> {
     let verified = Verified::from_stored(bytes).map_err(|error| match error {
         VerifyError::Decode(error) => OpenError::Envelope(error),
         _ => OpenError::Record(RecordError::Malformed),
     })?;
     let body = verified.plain().map_err(|_| RecordError::Malformed)?;
-    Ok(account_node(chain, &verified, Record::decode(body)?))
-}
-
-/// A record as a node of the membership's graph.
-pub(crate) fn account_node(chain: &ChainId, verified: &Verified<'_>, record: Record) -> Node {
-    let mut parents = record.seen;
-    if verified.header.fields.prev != Hash::NONE {
-        parents.push(verified.header.fields.prev);
-    }
-    Node {
-        hash: verified.hash,
-        signer: chain.writer,
-        parents,
-        act: record.act,
-    }
+    let record = Record::decode(body)?;
+    Ok(node_of(&verified.header.fields, verified.hash, record))
 }

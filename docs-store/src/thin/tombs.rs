@@ -158,15 +158,12 @@ impl Store {
         if claimed.account != account {
             return Err(IngestError::OtherAccount);
         }
-        for device in [claimed.signer, claimed.chain.writer] {
-            let member = self.members().get(&device);
-            member.ok_or(IngestError::NotMember(device))?;
-        }
-        let signer = self
-            .members()
-            .get(&claimed.signer)
-            .map(|member| member.public);
-        let signer = signer.ok_or(IngestError::NotMember(claimed.signer))?;
+        let public = |device| {
+            let known = self.members().writer(&device).copied();
+            known.ok_or(IngestError::NotMember(device))
+        };
+        public(claimed.chain.writer)?;
+        let signer = public(claimed.signer)?;
         let it = Tombstone::verify(bytes, &signer).map_err(IngestError::BadSignature)?;
         if it.chain.doc == DocId::Account {
             return Err(IngestError::Misfit(

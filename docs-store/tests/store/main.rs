@@ -10,5 +10,7 @@ mod disk;
 mod joining;
 mod journal;
 mod ledger;
+mod membership;
 mod model;
 mod pages;
+mod recovery;

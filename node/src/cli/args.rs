@@ -1,9 +1,10 @@
 //! The command line's words.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use bailey_docs_store::Role;
 use clap::{Args, Parser, Subcommand};
 
 use crate::export::Format;
@@ -329,6 +330,18 @@ pub(crate) enum DeviceVerb {
     Join(DeviceJoinArgs),
     /// List the devices of the account.
     List(JsonArgs),
+    /// Write down the key that brings the account back, and check what is on paper.
+    Recovery(RecoveryArgs),
+    /// Bring an account back on a device that has none, by its recovery key and a copy.
+    Recover(RecoverArgs),
+    /// Remove a device from the account; its keys are never accepted again.
+    Remove(DeviceRemoveArgs),
+    /// Change what a device may do.
+    Role(DeviceRoleArgs),
+    /// Take this device out of its account.
+    Leave(JsonArgs),
+    /// Seal what this device enters from now on under new keys.
+    Rotate(JsonArgs),
 }
 
 #[derive(Debug, Args)]
@@ -336,6 +349,13 @@ pub(crate) struct DeviceAddArgs {
     /// Address under which the other device reaches this one (repeatable).
     #[arg(long = "addr", value_name = "ADDRESS")]
     pub(crate) addrs: Vec<IpAddr>,
+    /// What the other device may do: `watch` reads, `stop` may stop boxes too, `full` may
+    /// also add and remove devices, `runs` reads nothing of others.
+    #[arg(long, value_name = "ROLE", default_value = "full", value_parser = role)]
+    pub(crate) role: Role,
+    /// Show no QR code.
+    #[arg(long)]
+    pub(crate) no_qr: bool,
     /// Do not ask whether both screens show the same words.
     #[arg(long)]
     pub(crate) yes: bool,
@@ -345,9 +365,79 @@ pub(crate) struct DeviceAddArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RecoveryArgs {
+    /// Read the words from standard input and say whether they are right.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print the words and ask for nothing.
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) print: bool,
+    /// Write a copy of the account to a new file: all that other devices may have, sealed.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "print", "load"])]
+    pub(crate) save: Option<PathBuf>,
+    /// Take what a copy of the account has and this device has not.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "print"])]
+    pub(crate) load: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// The copy, by `bailey device recovery --save` of any of the account's devices.
+    #[arg(long = "from", value_name = "FILE")]
+    pub(crate) copy: PathBuf,
+    /// A device that stays, by the first digits of its id (repeatable); all others are out.
+    #[arg(long, value_name = "ID")]
+    pub(crate) keep: Vec<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    [Role::Runs, Role::Watch, Role::Stop, Role::Full]
+        .into_iter()
+        .find(|role| role.as_str() == text)
+        .ok_or_else(|| "one of watch, stop, full, runs".to_owned())
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DeviceJoinArgs {
-    /// The code that the other device shows.
-    pub(crate) code: String,
+    /// The code that the other device shows: the short one or the long one.
+    #[arg(required = true, num_args = 1..=8)]
+    pub(crate) code: Vec<String>,
+    /// Where the other device is, with the port that it shows, in the place of a search
+    /// in this network.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) at: Vec<SocketAddr>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeviceRemoveArgs {
+    /// The device: its name, or the first digits of its id.
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// It is lost: say what it could read, and until when it was heard.
+    #[arg(long)]
+    pub(crate) lost: bool,
+    /// Remove this one too, in the same record (repeatable).
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) also: Vec<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeviceRoleArgs {
+    /// The device: its name, or the first digits of its id.
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// watch reads; stop also stops boxes; full also changes the account; runs only writes.
+    #[arg(value_parser = ["full", "stop", "watch", "runs"])]
+    pub(crate) role: String,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

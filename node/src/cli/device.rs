@@ -2,58 +2,107 @@
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
+use bailey_docs_store::Role;
 use serde_json::json;
 
 use super::args::{DeviceAddArgs, DeviceJoinArgs, JsonArgs};
-use super::{out, read};
+use super::{out, read, recovery};
 use crate::api::{Ask, Failure, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
+use crate::rows::DeviceRow;
 use crate::show;
 
 /// Lets another device join.
 pub(super) fn add(args: &DeviceAddArgs) -> Result<u8, Failure> {
     let mut client = ask(&Ask::DeviceAdd {
         addrs: args.addrs.clone(),
+        role: args.role,
     })?;
     loop {
         match client.receive()?.value {
-            Tell::Code(code) if args.json => out::json(&json!({"v": 1, "code": code}))?,
-            Tell::Code(code) => {
-                out::line(&format!(
-                    "On the other device, within 5 minutes:\n\n    bailey device join {code}\n"
-                ))?;
+            Tell::Codes {
+                long,
+                short,
+                at,
+                why,
+            } if args.json => {
+                let row = json!({"v": 1, "code": long, "short": short, "at": at, "why": why});
+                out::json(&row)?;
             }
+            Tell::Codes {
+                long, short, why, ..
+            } => show_codes(&long, short.as_deref(), why.as_deref(), args.no_qr)?,
+            Tell::ShortBurnt if args.json => out::json(&json!({"v": 1, "state": "short burnt"}))?,
+            Tell::ShortBurnt => out::say(
+                "somebody tried a wrong short code: it is worthless now. The long one still works.",
+            ),
+            Tell::Note(text) => out::say(&show::sentence(&text)),
             Tell::Words {
                 words,
                 name,
                 device,
+                grants,
             } => {
                 let name = show::text(&name);
+                let grants = grants.map(|grants| grants.text());
                 if args.json {
-                    out::json(
-                        &json!({"v": 1, "words": words, "name": name, "device": device.to_string()}),
-                    )?;
+                    let device = device.to_string();
+                    out::json(&json!({
+                        "v": 1, "words": words, "name": name, "device": device,
+                        "role": args.role.as_str(), "grants": grants,
+                    }))?;
                 } else {
                     out::line(&format!("{name} shows the words:  {words}"))?;
+                    out::line(&format!("{name} {}.", grants.unwrap_or_default()))?;
                 }
                 let same = args.yes
                     || confirm(&format!(
-                        "Does {name} show the same? It will read the audit of every box and may stop them."
+                        "Does {name} show the same words, and may it do that?"
                     ))?;
                 client.send(&Ask::Answer(same), &[])?;
             }
-            Tell::Joined { account, device } => return joined(&account, &device, args.json),
+            Tell::Joined {
+                account,
+                device,
+                role,
+            } => return joined(&account, &device, role, args.json),
             Tell::Failed(failure) => return Err(failure),
             _ => {}
         }
     }
 }
 
+fn show_codes(
+    long: &str,
+    short: Option<&str>,
+    why: Option<&str>,
+    no_qr: bool,
+) -> Result<(), Failure> {
+    if let Some(short) = short {
+        out::line(&format!(
+            "On the other device, within 5 minutes:\n\n    bailey device join {short}\n\n\
+             In another network, or where that finds nothing:\n\n    bailey device join {long}\n"
+        ))?;
+    } else {
+        out::line(&format!(
+            "On the other device, within 5 minutes:\n\n    bailey device join {long}\n"
+        ))?;
+    }
+    if let Some(why) = why {
+        out::say(&show::sentence(why));
+    }
+    match super::qr::on_terminal(long).filter(|_| !no_qr) {
+        Some(picture) => out::line(&picture),
+        None => Ok(()),
+    }
+}
+
 /// Joins the account of another device.
 pub(super) fn join(args: &DeviceJoinArgs) -> Result<u8, Failure> {
     let mut client = ask(&Ask::DeviceJoin {
-        code: args.code.clone(),
+        code: args.code.join(" "),
+        addrs: args.at.clone(),
     })?;
     loop {
         match client.receive()?.value {
@@ -61,6 +110,7 @@ pub(super) fn join(args: &DeviceJoinArgs) -> Result<u8, Failure> {
                 words,
                 name,
                 device,
+                ..
             } if args.json => {
                 out::json(
                     &json!({"v": 1, "words": words, "name": name, "device": device.to_string()}),
@@ -72,7 +122,11 @@ pub(super) fn join(args: &DeviceJoinArgs) -> Result<u8, Failure> {
                     show::text(&name)
                 ))?;
             }
-            Tell::Joined { account, device } => return joined(&account, &device, args.json),
+            Tell::Joined {
+                account,
+                device,
+                role,
+            } => return joined(&account, &device, role, args.json),
             Tell::Failed(failure) => return Err(failure),
             _ => {}
         }
@@ -81,23 +135,46 @@ pub(super) fn join(args: &DeviceJoinArgs) -> Result<u8, Failure> {
 
 /// Lists the account's devices.
 pub(super) fn list(args: &JsonArgs) -> Result<u8, Failure> {
-    read::each(&Ask::DeviceList, |tell| match tell {
+    let code = read::each(&Ask::DeviceList, |tell| match tell {
         Tell::Device(row) if args.json => out::json(&row),
         Tell::Device(row) => {
-            let state = match (row.this, row.connected) {
-                (true, _) => "this device",
-                (false, true) => "connected",
-                (false, false) => "away",
-            };
             let id: String = row.id.chars().take(8).collect();
             out::line(&format!(
-                "{:<20} {id}  {:<6} {state}",
+                "{:<20} {id}  {:<7} {}",
                 show::text(&row.name),
-                row.role
-            ))
+                row.role,
+                state_of(&row)
+            ))?;
+            match &row.conflict {
+                Some(conflict) => out::line(&format!("    {}", show::text(conflict))),
+                None => Ok(()),
+            }
         }
         _ => Ok(()),
-    })
+    })?;
+    recovery::remind();
+    Ok(code)
+}
+
+/// How a device stands, in words.
+fn state_of(row: &DeviceRow) -> String {
+    let heard = match &row.last_heard {
+        Some(at) => format!("last heard {at}"),
+        None => "never heard".to_owned(),
+    };
+    let state = match (&row.removed_by, row.this, row.connected) {
+        (Some(by), ..) => format!("by {}, {heard}", show::text(by)),
+        (None, true, _) => "this device".to_owned(),
+        (None, _, true) => "connected".to_owned(),
+        _ => heard,
+    };
+    match row.unconfirmed.as_slice() {
+        [] => state,
+        names => {
+            let names: Vec<String> = names.iter().map(|name| show::text(name)).collect();
+            format!("{state}; not confirmed by {}", names.join(", "))
+        }
+    }
 }
 
 fn ask(ask: &Ask) -> Result<Client, Failure> {
@@ -108,13 +185,20 @@ fn ask(ask: &Ask) -> Result<Client, Failure> {
 fn joined(
     account: &bailey_model::AccountId,
     device: &bailey_model::DeviceId,
+    role: Role,
     as_json: bool,
 ) -> Result<u8, Failure> {
     let (account, device) = (account.to_string(), device.to_string());
     if as_json {
-        out::json(&json!({"v": 1, "state": "joined", "account": account, "device": device}))?;
+        let role = role.as_str();
+        out::json(&json!({
+            "v": 1, "state": "joined", "account": account, "device": device, "role": role,
+        }))?;
     } else {
-        out::line("Both devices are in one account.")?;
+        out::line(&format!(
+            "Both devices are in one account, the new one as `{}`.",
+            role.as_str()
+        ))?;
     }
     Ok(0)
 }

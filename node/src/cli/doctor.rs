@@ -15,7 +15,7 @@ use bailey_fence_plan::doctor::{
 use serde_json::json;
 
 use super::args::DoctorArgs;
-use super::out;
+use super::{out, recovery};
 use crate::api::Failure;
 use crate::paths::Paths;
 use crate::show;
@@ -43,6 +43,9 @@ pub(super) fn doctor(args: &DoctorArgs) -> Result<u8, Failure> {
         lost = &finding.lost;
     }
     conclude(&verdict, args.json)?;
+    if !args.json && recovery::is_undone() {
+        out::say(recovery::UNDONE);
+    }
     Ok(verdict.exit_code())
 }
 

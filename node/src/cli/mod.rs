@@ -9,9 +9,12 @@ mod doctor;
 mod exec;
 mod export;
 mod logs;
+mod members;
 mod out;
 mod pcap;
+mod qr;
 mod read;
+mod recovery;
 mod relay;
 mod report;
 mod run;
@@ -74,6 +77,12 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Device(DeviceVerb::Add(args)) => device::add(&args),
         Verb::Device(DeviceVerb::Join(args)) => device::join(&args),
         Verb::Device(DeviceVerb::List(args)) => device::list(&args),
+        Verb::Device(DeviceVerb::Recovery(args)) => recovery::recovery(&args),
+        Verb::Device(DeviceVerb::Recover(args)) => recovery::recover(&args),
+        Verb::Device(DeviceVerb::Remove(args)) => members::remove(&args),
+        Verb::Device(DeviceVerb::Role(args)) => members::role(&args),
+        Verb::Device(DeviceVerb::Leave(args)) => members::leave(&args),
+        Verb::Device(DeviceVerb::Rotate(args)) => members::rotate(&args),
         Verb::Node(args) => daemon::run(args.background, args.device_name),
         Verb::Demo(args) => demo::demo(args.json),
         Verb::WorldServe(args) => demo::serve(&args.words),

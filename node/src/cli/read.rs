@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bailey_model::Timestamp;
 
 use super::args::{FilterArgs, FlowsArgs, JsonArgs, NoticesArgs};
-use super::out;
+use super::{out, recovery};
 use crate::api::{Ask, Failure, FlowFilter, Tell};
 use crate::client::Client;
 use crate::export;
@@ -15,11 +15,13 @@ use crate::show;
 
 /// Lists the boxes.
 pub(super) fn ps(args: &JsonArgs) -> Result<u8, Failure> {
-    each(&Ask::Ps, |tell| match tell {
+    let code = each(&Ask::Ps, |tell| match tell {
         Tell::Box(row) if args.json => out::json(&row),
         Tell::Box(row) => out::line(&box_line(&row)),
         _ => Ok(()),
-    })
+    })?;
+    recovery::remind();
+    Ok(code)
 }
 
 /// Prints the node's figures.

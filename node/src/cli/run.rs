@@ -15,8 +15,8 @@ use serde_json::json;
 
 use super::args::RunArgs;
 use super::attend::{self, Attended};
-use super::out;
 use super::relay::{self, Pipes};
+use super::{out, recovery};
 use crate::api::{Ask, Ended, Failure, GrantAsk, RunAsk, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
@@ -83,6 +83,8 @@ fn run_box(args: &RunArgs) -> Result<Outcome, Failure> {
         .map_or(&[] as &[OwnedFd], |pipes| &pipes.inner);
     let fds: Vec<_> = inner.iter().chain(&granted).map(AsFd::as_fd).collect();
     let what = what_of(&ask);
+    // The first box begins the account, and with it a recovery key.
+    let fresh = !recovery::is_undone();
     let client = Client::ask(&here()?, &Ask::Run(Box::new(ask)), &fds)?;
     // Only now: a node that was started must not inherit blocked signals.
     let signals = attend::block_signals()?;
@@ -91,7 +93,7 @@ fn run_box(args: &RunArgs) -> Result<Outcome, Failure> {
     let outer = pipes.map(|pipes| pipes.outer);
     drop(granted);
     let mut attended = Attended::new(&client, outer, signals)?;
-    let outcome = follow(args, client, &mut attended, &what);
+    let outcome = follow(args, client, &mut attended, &what, fresh);
     // Whatever came of it, what the box wrote is carried and the terminal
     // given back.
     attended.finish();
@@ -138,6 +140,7 @@ fn follow(
     mut client: Client,
     attended: &mut Attended,
     what: &str,
+    fresh: bool,
 ) -> Result<Outcome, Failure> {
     let mut own = String::new();
     loop {
@@ -145,6 +148,9 @@ fn follow(
         match message.value {
             Tell::Running { name, .. } => {
                 if !args.quiet {
+                    if fresh {
+                        recovery::remind();
+                    }
                     let more = match args.detach {
                         true => format!(" · bailey logs {name}"),
                         false => String::new(),

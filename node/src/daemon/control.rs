@@ -218,7 +218,7 @@ mod tests {
             panic!("not connected");
         };
         // The loop drops one whose queue is full.
-        let full = || Tell::Code("x".repeat(1000));
+        let full = || Tell::Note("x".repeat(1000));
         while answers.try_send((full(), Vec::new())).is_ok() {}
         drop(answers);
         let mut last = None;

@@ -3,31 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::time::Instant;
 
-use bailey_docs_store::{ChainId, DevicePublic, DocId, Head, Role};
-use bailey_model::{DeviceId, Entry, Event, Transport};
+use bailey_docs_store::{ChainId, DocId, Head, Members};
+use bailey_model::{DeviceId, Entry, Event, Timestamp, Transport};
 use bailey_sync::{Endpoint, EndpointConfig, IngestFailure, SyncCommand, SyncEvent};
 use tokio::sync::mpsc;
 
 use super::event::NodeEvent;
+use super::membership::Heard;
 use super::store::StoreAsk;
 use super::{Node, clock};
 use crate::api::Failure;
 use crate::log::log;
-use crate::rows::{self, DeviceRow};
+use crate::rows;
 
 /// Commands that wait for the endpoint. The sessions' credit keeps answers far
 /// below it; heads are what changed.
 const COMMANDS: usize = 16_384;
 /// Addresses remembered for one peer.
-const MAX_ADDRS: usize = 8;
+pub(super) const MAX_ADDRS: usize = 8;
 /// Longest file of remembered addresses.
 const MAX_FILE: u64 = 256 << 10;
 
 /// Sync, as far as the loop minds.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
-    members: BTreeMap<DeviceId, (DevicePublic, Role)>,
+    members: Members,
+    heard: Heard,
     endpoint: Option<Running>,
     up: BTreeSet<DeviceId>,
     addrs: BTreeMap<DeviceId, Vec<SocketAddr>>,
@@ -43,16 +46,26 @@ struct Running {
 
 impl Devices {
     /// What the store had at the start.
-    pub(super) fn begin(&mut self, heads: Vec<Head>, members: Vec<(DeviceId, DevicePublic, Role)>) {
+    pub(super) fn begin(&mut self, heads: Vec<Head>, members: Members) {
         self.heads = heads.into_iter().map(|head| (head.chain, head)).collect();
-        self.set_members(members);
+        self.members = members;
     }
 
-    fn set_members(&mut self, members: Vec<(DeviceId, DevicePublic, Role)>) {
-        self.members = members
-            .into_iter()
-            .map(|(id, public, role)| (id, (public, role)))
-            .collect();
+    /// The account's members.
+    pub(super) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// When a device was heard last.
+    pub(super) fn heard(&self, device: DeviceId) -> Option<Timestamp> {
+        match self.is_up(device) {
+            true => Some(clock::now()),
+            false => self.heard.of(device),
+        }
+    }
+
+    pub(super) fn note_heard(&mut self, device: DeviceId, at: Timestamp, now: Timestamp) {
+        self.heard.note(device, at, now);
     }
 
     pub(super) fn is_up(&self, device: DeviceId) -> bool {
@@ -63,11 +76,29 @@ impl Devices {
         !self.up.is_empty()
     }
 
+    pub(super) fn is_member(&self, device: DeviceId) -> bool {
+        self.members.get(&device).is_some()
+    }
+
+    /// The other devices of the account.
+    pub(super) fn others(
+        &self,
+        this: DeviceId,
+    ) -> Vec<(DeviceId, bailey_docs_store::DevicePublic)> {
+        let others = self.members.iter().filter(|(id, _)| **id != this);
+        others.map(|(id, member)| (*id, member.public)).collect()
+    }
+
+    /// Where the peers are, as far as that is known.
+    pub(super) fn addrs(&self) -> &BTreeMap<DeviceId, Vec<SocketAddr>> {
+        &self.addrs
+    }
+
     /// Whether a device may ask for a stop now.
     pub(super) fn may_stop(&self, device: DeviceId) -> bool {
         self.members
             .get(&device)
-            .is_some_and(|(_, role)| role.may_stop())
+            .is_some_and(|member| member.role.may_stop())
     }
 
     /// The port of the endpoint, on every address of the node.
@@ -106,7 +137,7 @@ impl Devices {
         }
     }
 
-    fn command(&mut self, command: SyncCommand) {
+    pub(super) fn command(&mut self, command: SyncCommand) {
         let Some(running) = &self.endpoint else {
             return;
         };
@@ -154,10 +185,13 @@ impl Devices {
     }
 
     fn tell_members(&mut self) {
+        let former = self.members.former();
+        let former = former.map(|(id, public)| (*id, public.ed25519)).collect();
+        self.command(SyncCommand::Former(former));
         let members = self
             .members
             .iter()
-            .map(|(id, (public, _))| (*id, public.ed25519))
+            .map(|(id, member)| (*id, member.public.ed25519))
             .collect();
         self.command(SyncCommand::Members(members));
     }
@@ -179,11 +213,10 @@ impl Node {
     /// Starts the endpoint where the account has another device to speak to, or
     /// is about to have one.
     pub(super) fn start_sync(&mut self) -> Result<(), Failure> {
-        let alone = self
-            .devices
-            .members
-            .keys()
-            .all(|device| *device == self.this);
+        let members = self.devices.members.iter();
+        let former = self.devices.members.former();
+        let devices = members.map(|(id, _)| id).chain(former.map(|(id, _)| id));
+        let alone = !devices.into_iter().any(|device| *device != self.this);
         if alone && self.pairings.is_empty() {
             return Ok(());
         }
@@ -250,16 +283,7 @@ impl Node {
 
     fn keep_addrs(&self) {
         let path = self.paths.state.join("peers");
-        let lines: Vec<String> = self
-            .devices
-            .addrs
-            .iter()
-            .map(|(device, addrs)| {
-                let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
-                format!("{device} {}\n", addrs.join(" "))
-            })
-            .collect();
-        if let Err(error) = write_private(&path, &lines.concat()) {
+        if let Err(error) = write_private(&path, &addr_lines(&self.devices.addrs)) {
             log!("{}: {error}", path.display());
         }
     }
@@ -273,6 +297,8 @@ impl Node {
                 ..
             } => {
                 self.devices.up.insert(peer);
+                let now = clock::now();
+                self.devices.heard.note(peer, now, now);
                 if listen_port != 0 {
                     let addr = SocketAddr::new(remote.ip().to_canonical(), listen_port);
                     if self.devices.learn(peer, &[addr]) {
@@ -282,6 +308,9 @@ impl Node {
             }
             SyncEvent::Down { peer, reason } => {
                 self.devices.up.remove(&peer);
+                self.nearby.want();
+                let now = clock::now();
+                self.devices.heard.note(peer, now, now);
                 log!("session with {} over: {reason}", rows::short(&peer));
             }
             SyncEvent::NeedRange {
@@ -314,17 +343,20 @@ impl Node {
     }
 
     /// Membership changed: who may connect, who may read, who is shown.
-    pub(super) fn on_members(&mut self, members: Vec<(DeviceId, DevicePublic, Role)>) {
-        self.devices.set_members(members);
+    pub(super) fn on_members(&mut self, members: Members) {
+        self.devices.members = members;
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }
         self.devices.tell_members();
+        self.finish_confirmed(Instant::now());
     }
 
     /// Entries of other devices that can be read now.
     pub(super) fn on_opened(&mut self, opened: Vec<(DocId, DeviceId, Entry)>) {
+        let now = clock::now();
         for (doc, writer, entry) in opened {
+            self.devices.note_heard(writer, entry.ts, now);
             if doc.box_id().is_none() {
                 self.fold.push(writer, &entry);
             }
@@ -334,18 +366,6 @@ impl Node {
             }
         }
         self.answer_requests();
-    }
-
-    pub(super) fn device_rows(&self) -> Vec<DeviceRow> {
-        let row = |(id, (_, role)): (&DeviceId, &(DevicePublic, Role))| DeviceRow {
-            v: rows::V,
-            id: id.to_string(),
-            name: self.fold.device_name(*id),
-            role: role.as_str().to_owned(),
-            this: *id == self.this,
-            connected: self.devices.is_up(*id),
-        };
-        self.devices.members.iter().map(row).collect()
     }
 }
 
@@ -372,14 +392,27 @@ async fn hand_on(mut events: mpsc::Receiver<SyncEvent>, to: mpsc::Sender<NodeEve
     let _gone = to.send(NodeEvent::SyncGone { port }).await;
 }
 
-/// A line a device: its id and its addresses. Lines that do not parse are
-/// passed over: they are hints, and who answers must still prove its key.
+/// A line a device: its id and its addresses.
+pub(super) fn addr_lines(addrs: &BTreeMap<DeviceId, Vec<SocketAddr>>) -> String {
+    let line = |(device, addrs): (&DeviceId, &Vec<SocketAddr>)| {
+        let addrs: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+        format!("{device} {}\n", addrs.join(" "))
+    };
+    addrs.iter().map(line).collect()
+}
+
 fn read_addrs(path: &Path) -> BTreeMap<DeviceId, Vec<SocketAddr>> {
     use std::io::Read as _;
     let mut text = String::new();
     if let Ok(file) = std::fs::File::open(path) {
         let _partial = file.take(MAX_FILE).read_to_string(&mut text);
     }
+    read_addr_lines(&text)
+}
+
+/// Reads [`addr_lines`]. Lines that do not parse are passed over: they are hints, and
+/// who answers must still prove its key.
+pub(super) fn read_addr_lines(text: &str) -> BTreeMap<DeviceId, Vec<SocketAddr>> {
     let line = |line: &str| {
         let mut words = line.split(' ');
         let device = words.next()?.parse().ok()?;

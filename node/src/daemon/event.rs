@@ -74,6 +74,11 @@ pub(crate) enum NodeEvent {
     Scraped(super::metrics::Scrape),
     /// A pairing goes on.
     Pairing { conn: ConnId, event: PairingEvent },
+    /// Somebody on the link says that a device of the account is there.
+    Nearby {
+        device: bailey_model::DeviceId,
+        at: std::net::SocketAddr,
+    },
     /// Prefixes under which the network translates to IPv4; `None` where its
     /// name servers did not answer.
     Nat64(Option<Vec<(std::net::Ipv6Addr, u8)>>),

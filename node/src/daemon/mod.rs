@@ -23,13 +23,16 @@ mod limits;
 mod lock;
 mod log_file;
 mod logs;
+mod membership;
 mod metrics;
 mod nat64;
+mod nearby;
 mod pairing;
 mod prepare;
 mod publish;
 mod questions;
 mod reading;
+mod recovery;
 mod refusals;
 mod reports;
 mod run_state;
@@ -105,7 +108,10 @@ struct Node {
     conns: BTreeMap<ConnId, mpsc::Sender<Answer>>,
     followers: questions::Followers,
     devices: devices::Devices,
+    nearby: nearby::Nearby,
     pairings: BTreeMap<ConnId, pairing::Running>,
+    short_codes: bailey_sync::pair::ShortCodeBudget,
+    changes: membership::Changes,
     /// Questions that wait for the account to be made.
     waiting_account: Vec<(ConnId, questions::Later)>,
     /// Requests of this node's own command lines, by request id.
@@ -155,7 +161,10 @@ impl Node {
             conns: BTreeMap::new(),
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),
+            nearby: nearby::Nearby::default(),
             pairings: BTreeMap::new(),
+            short_codes: bailey_sync::pair::ShortCodeBudget::default(),
+            changes: membership::Changes::default(),
             waiting_account: Vec::new(),
             requests: BTreeMap::new(),
             picturing: Arc::default(),
@@ -182,7 +191,9 @@ impl Node {
         account: Option<bailey_model::AccountId>,
     ) -> Result<(), Failure> {
         self.account = account;
+        let now = clock::now();
         for (_, writer, entry) in &history {
+            self.devices.note_heard(*writer, entry.ts, now);
             self.fold.push(*writer, entry);
         }
         let lost: Vec<_> = self
@@ -294,7 +305,9 @@ impl Node {
             StoreTell::Offered { conn, offer } => self.on_offered(conn, offer),
             StoreTell::Added { conn, added } => self.on_added(conn, added),
             StoreTell::Joined(joined) => self.on_joined(joined),
-            StoreTell::Members(members) => self.on_members(members),
+            StoreTell::Recovery { conn, result } => self.on_recovery(conn, result),
+            StoreTell::Members(members) => self.on_members(*members),
+            StoreTell::Changed { conn, changed } => self.on_changed(conn, changed),
             StoreTell::Early(early) => self.on_early(&early),
             StoreTell::WentBack { writer } => self.on_went_back(writer),
         }
@@ -445,6 +458,7 @@ impl Node {
             NodeEvent::SyncGone { port } => self.devices.gone(port),
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
             NodeEvent::HistoryRead { conn, upto } => self.history_read(conn, upto),
+            NodeEvent::Nearby { device, at } => self.on_nearby(device, at),
             NodeEvent::Nat64(found) => self.on_nat64(found),
             // Whoever asked may have gone.
             NodeEvent::Scraped(to) => drop(to.send(self.metrics_text())),
@@ -474,6 +488,7 @@ impl Node {
     fn on_tick(&mut self, background: bool, connected: bool) {
         self.judge_overdue();
         self.end_overdue(Instant::now());
+        self.finish_confirmed(Instant::now());
         self.end_overdue_execs(Instant::now());
         self.end_overdue_captures(Instant::now());
         self.keep_spare(Instant::now());
@@ -484,6 +499,7 @@ impl Node {
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }
+        self.look_nearby(Instant::now());
         let busy =
             connected || !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
         if busy {

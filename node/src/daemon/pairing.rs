@@ -8,20 +8,24 @@
 //! | 4 | the store adds the device, hands it the keys | |
 //! | 5 | sends the account's records | becomes one of it |
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+mod links;
 
-use bailey_docs_store::{AddOffer, DeviceKeys};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use bailey_docs_store::{AddOffer, DeviceKeys, Role};
 use bailey_model::{AccountId, DeviceId};
 use bailey_sync::pair::{
-    HostCommand, HostEvent, JoinCommand, JoinConfig, JoinEvent, PairHost, PairHostConfig,
-    VALID_FOR, Welcome, join,
+    HostCommand, HostEvent, JoinCommand, JoinConfig, JoinEvent, MAX_SHORT_CODES, PairHost,
+    PairHostConfig, VALID_FOR, Welcome, join,
 };
 use tokio::sync::mpsc;
 
-use super::Node;
+pub(super) use self::links::{links, own_addrs};
 use super::event::{ConnId, NodeEvent};
 use super::store::StoreAsk;
-use crate::api::{Failure, Tell};
+use super::{Node, clock};
+use crate::api::{Failure, Grants, Tell};
 use crate::log::log;
 
 /// Addresses that fit into a code.
@@ -51,6 +55,8 @@ pub(crate) enum PairingEvent {
 pub(super) enum Running {
     Host {
         commands: mpsc::Sender<HostCommand>,
+        /// What the new device will be allowed.
+        role: Role,
         offer: Option<Box<AddOffer>>,
         device: Option<(bailey_docs_store::DevicePublic, SocketAddr)>,
         account: Option<AccountId>,
@@ -58,8 +64,8 @@ pub(super) enum Running {
     Join {
         commands: mpsc::Sender<JoinCommand>,
         host: Option<DeviceId>,
-        /// The account that was offered.
-        offered: Option<AccountId>,
+        /// The account that was offered, and what for.
+        offered: Option<(AccountId, Role)>,
         /// The connection has said its last word.
         done: bool,
         /// The store has said that this device is a member.
@@ -69,7 +75,12 @@ pub(super) enum Running {
 
 impl Node {
     /// Shows a code and waits for the other device.
-    pub(super) fn begin_add(&mut self, conn: ConnId, addrs: &[IpAddr]) -> Result<(), Failure> {
+    pub(super) fn begin_add(
+        &mut self,
+        conn: ConnId,
+        addrs: &[IpAddr],
+        role: Role,
+    ) -> Result<(), Failure> {
         self.start_endpoint()?;
         let advertise = if addrs.is_empty() {
             own_addrs()
@@ -82,30 +93,56 @@ impl Node {
                     .hint("--addr, if there is one after all"),
             );
         }
+        let short = self.short_codes.take(clock::moment().up_ms);
         let config = PairHostConfig {
             ed25519_secret: *self.keys.ed25519_secret(),
             device: self.keys.public(),
             name: self.name.clone(),
             listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
             advertise: advertise.into_iter().take(MAX_ADDRS).collect(),
+            short: short.is_ok(),
+            links: links(),
             valid_for: VALID_FOR,
         };
         let (host, commands, events) =
             PairHost::start(config).map_err(|error| Failure::host(error.to_string()))?;
         let running = Running::Host {
             commands,
+            role,
             offer: None,
             device: None,
             account: None,
         };
         self.pairings.insert(conn, running);
         self.hand_on_pairing(conn, events, PairingEvent::Host);
-        self.tell(conn, Tell::Code(host.code().to_string()));
+        let why = match short {
+            Ok(()) => host.unfound().map(|why| {
+                format!(
+                    "the short code needs --at, since this network cannot be listened to: {why}"
+                )
+            }),
+            Err(wait) => Some(format!(
+                "no short code: {MAX_SHORT_CODES} were made this hour; the next in {}",
+                minutes(wait)
+            )),
+        };
+        let tell = Tell::Codes {
+            long: host.code().to_string(),
+            short: host.short().map(ToString::to_string),
+            at: host.code().addrs().to_vec(),
+            why,
+        };
+        self.tell(conn, tell);
         Ok(())
     }
 
     /// Dials the device that shows the code.
-    pub(super) fn begin_join(&mut self, conn: ConnId, code: &str) -> Result<(), Failure> {
+    pub(super) fn begin_join(
+        &mut self,
+        conn: ConnId,
+        code: &str,
+        addrs: Vec<SocketAddr>,
+    ) -> Result<(), Failure> {
         if self.account.is_some() {
             return Err(Failure::usage("this device belongs to an account already")
                 .hint("a device joins before its first box; see docs/adr/0005"));
@@ -117,6 +154,8 @@ impl Node {
             code: code
                 .parse()
                 .map_err(|error| Failure::usage(format!("{error}")))?,
+            addrs,
+            links: links(),
         };
         let (commands, events) = join(config).map_err(|error| Failure::host(error.to_string()))?;
         let running = Running::Join {
@@ -157,15 +196,20 @@ impl Node {
     /// The person's answer to the words.
     pub(super) fn answer_words(&mut self, conn: ConnId, same: bool) {
         let Some(Running::Host {
-            commands, device, ..
+            commands,
+            device,
+            role,
+            ..
         }) = self.pairings.get(&conn)
         else {
             return;
         };
         let sent = commands.try_send(HostCommand::Confirm(same)).is_ok();
-        let Some((device, _)) = *device else { return };
+        let (Some((device, _)), role) = (*device, *role) else {
+            return;
+        };
         if same && sent {
-            self.ask_store(StoreAsk::Offer { conn, device });
+            self.ask_store(StoreAsk::Offer { conn, device, role });
         }
     }
 
@@ -176,8 +220,26 @@ impl Node {
         }
     }
 
+    /// What a device of this role can read and do from now on.
+    fn grants(&self, role: Role) -> Grants {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        let shared = |state: &&&super::fold::BoxState| !state.here;
+        Grants {
+            role,
+            days: self
+                .config
+                .audit
+                .window
+                .span()
+                .as_secs()
+                .div_ceil(DAY.as_secs()),
+            boxes: self.fold.boxes().iter().filter(shared).count(),
+        }
+    }
+
     fn on_host(&mut self, conn: ConnId, event: HostEvent) {
         let Some(Running::Host {
+            role,
             offer,
             device,
             account,
@@ -188,6 +250,12 @@ impl Node {
         };
         match event {
             HostEvent::WrongTry { left } => log!("pairing: a wrong code, {left} tries left"),
+            HostEvent::ShortBurnt => self.tell(conn, Tell::ShortBurnt),
+            HostEvent::Older => {
+                let text =
+                    "a device with an earlier release of bailey tried to join; it needs this one's";
+                self.tell(conn, Tell::Note(text.to_owned()));
+            }
             HostEvent::Words {
                 words,
                 device: public,
@@ -195,10 +263,12 @@ impl Node {
                 remote,
             } => {
                 *device = Some((public, remote));
+                let role = *role;
                 let tell = Tell::Words {
                     words: words.join(" "),
                     name,
                     device: public.id(),
+                    grants: Some(self.grants(role)),
                 };
                 self.tell(conn, tell);
             }
@@ -216,9 +286,15 @@ impl Node {
             }
             HostEvent::Done => {
                 let (account, device) = (*account, device.map(|(public, _)| public.id()));
+                let role = *role;
                 self.pairings.remove(&conn);
                 if let (Some(account), Some(device)) = (account, device) {
-                    self.tell(conn, Tell::Joined { account, device });
+                    let tell = Tell::Joined {
+                        account,
+                        device,
+                        role,
+                    };
+                    self.tell(conn, tell);
                 }
             }
             HostEvent::Failed(error) => self.end_pairing(conn, error.to_string()),
@@ -249,13 +325,14 @@ impl Node {
                         words: words.join(" "),
                         name,
                         device: device.id(),
+                        grants: None,
                     },
                 );
             }
             JoinEvent::Offer { account, record } => {
-                *offered = Some(account);
                 let signed = host.and_then(|host| sign_offer(&self.keys, account, host, &record));
-                let sent = signed.is_some_and(|signature| {
+                *offered = signed.map(|(role, _)| (account, role));
+                let sent = signed.is_some_and(|(_, signature)| {
                     commands
                         .try_send(JoinCommand::Cosign(signature.to_vec()))
                         .is_ok()
@@ -274,7 +351,7 @@ impl Node {
                 let envelopes = welcome.envelopes;
                 // The account that was offered and signed for, and no other.
                 match (first_account(&envelopes), *offered, *host) {
-                    (Some(account), Some(known), Some(host)) if account == known => {
+                    (Some(account), Some((known, _)), Some(host)) if account == known => {
                         self.ask_store(StoreAsk::Join {
                             conn,
                             account,
@@ -363,8 +440,16 @@ impl Node {
         } = joined;
         // The last frame to the host is on its way until `done`; the command
         // line, and the pairing with it, may be gone by now.
-        if let Some(Running::Join { done, joined, .. }) = self.pairings.get_mut(&conn) {
+        let mut role = Role::Runs;
+        if let Some(Running::Join {
+            done,
+            joined,
+            offered,
+            ..
+        }) = self.pairings.get_mut(&conn)
+        {
             *joined = true;
+            role = offered.map_or(role, |(_, role)| role);
             if *done || account.is_err() {
                 self.pairings.remove(&conn);
             }
@@ -379,6 +464,7 @@ impl Node {
                 Ok(Tell::Joined {
                     account,
                     device: host,
+                    role,
                 })
             });
         self.tell(conn, tell.unwrap_or_else(Tell::Failed));
@@ -397,37 +483,23 @@ fn sign_offer(
     account: AccountId,
     host: DeviceId,
     record: &[u8],
-) -> Option<[u8; 64]> {
+) -> Option<(Role, [u8; 64])> {
     let offer = AddOffer::from_bytes(record).ok()?;
     let fits = offer.account == account && offer.signer == host;
-    fits.then(|| offer.sign(keys).ok()).flatten()
+    let signature = fits.then(|| offer.sign(keys).ok()).flatten()?;
+    Some((offer.role()?, signature))
+}
+
+/// Milliseconds in words, the next whole minute.
+fn minutes(ms: u64) -> String {
+    match ms.div_ceil(60_000) {
+        1 => "1 minute".to_owned(),
+        more => format!("{more} minutes"),
+    }
 }
 
 /// The account of the first envelope; the store checks each.
 fn first_account(envelopes: &[Vec<u8>]) -> Option<AccountId> {
     let header = bailey_envelope::peek(envelopes.first()?).ok()?;
     Some(header.fields.account)
-}
-
-/// This machine's addresses that another could reach, the likeliest first:
-/// IPv4, then IPv6; none of the loopback and none that needs a zone.
-fn own_addrs() -> Vec<IpAddr> {
-    let mut found = Vec::new();
-    for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
-        let Some(address) = interface.address else {
-            continue;
-        };
-        let v4 = address.as_sockaddr_in().map(|addr| IpAddr::from(addr.ip()));
-        let v6 = address
-            .as_sockaddr_in6()
-            .map(|addr| IpAddr::from(addr.ip()));
-        found.extend(v4.or(v6));
-    }
-    found.retain(|ip| match ip {
-        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local() && !v4.is_unspecified(),
-        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified(),
-    });
-    found.sort_by_key(IpAddr::is_ipv6);
-    found.dedup();
-    found
 }

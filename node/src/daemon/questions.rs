@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bailey_docs_store::{DocId, Urgency};
+use bailey_docs_store::{DocId, Role, Urgency};
 use bailey_fence_plan::channel::ToFence;
 use bailey_model::{
     BoxEnd, DeviceId, Entry, Event, Notice, Receipt, Request, RequestId, RequestKind, StoppedBy,
@@ -28,7 +28,7 @@ const MAX_PENDING: usize = 65_536;
 #[derive(Debug)]
 pub(super) enum Later {
     Run(Box<RunAsk>, VecDeque<OwnedFd>),
-    DeviceAdd(Vec<std::net::IpAddr>),
+    DeviceAdd(Vec<std::net::IpAddr>, Role),
 }
 
 /// Command lines that see new entries as they are written.
@@ -91,13 +91,20 @@ impl Node {
                 self.on_notices(conn, follow);
                 Ok(())
             }
-            Ask::DeviceAdd { addrs } => self.with_account(conn, Later::DeviceAdd(addrs)),
-            Ask::DeviceJoin { code } => self.begin_join(conn, &code),
+            Ask::DeviceAdd { addrs, role } => {
+                self.with_account(conn, Later::DeviceAdd(addrs, role))
+            }
+            Ask::DeviceJoin { code, addrs } => self.begin_join(conn, &code, addrs),
             Ask::DeviceList => {
                 let rows = self.device_rows();
                 self.answer_all(conn, rows.into_iter().map(Tell::Device).collect());
                 Ok(())
             }
+            Ask::Recovery(ask) => self.on_recovery_ask(conn, ask, fds),
+            Ask::DeviceRemove { targets } => self.on_device_remove(conn, &targets),
+            Ask::DeviceRole { target, role } => self.on_device_role(conn, &target, &role),
+            Ask::DeviceLeave => self.on_device_leave(conn),
+            Ask::DeviceRotate => self.on_device_rotate(conn),
             Ask::Days { target, since_ms } => self.on_days(conn, &target, since_ms),
             Ask::StoreCheck => {
                 if let Some(desk) = self.desk(conn) {
@@ -120,6 +127,9 @@ impl Node {
         if self.leaving {
             return Err(Failure::host("the node is leaving").hint("run this again"));
         }
+        if self.is_removed() {
+            return Err(self.not_a_member());
+        }
         if self.account.is_some() {
             return self.go_on(conn, later);
         }
@@ -138,7 +148,7 @@ impl Node {
         }
         match later {
             Later::Run(ask, fds) => self.begin(conn, *ask, fds),
-            Later::DeviceAdd(addrs) => self.begin_add(conn, &addrs),
+            Later::DeviceAdd(addrs, role) => self.begin_add(conn, &addrs, role),
         }
     }
 
@@ -249,6 +259,7 @@ impl Node {
         self.followers.flows.remove(&conn);
         self.followers.notices.remove(&conn);
         self.pairings.remove(&conn);
+        self.changes.drop_conn(conn);
         self.drop_execs_of(conn);
         self.requests.retain(|_, waiting| *waiting != conn);
         if let Some(id) = self.run_of(conn) {

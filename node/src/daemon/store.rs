@@ -15,8 +15,8 @@ use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use bailey_docs_store::{
-    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Head,
-    OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
+    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Hash, Head,
+    Members, OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;
@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 
 use self::thinning::Thinner;
 use self::thread::Thread;
+pub(crate) use self::thread::flat;
 use super::clock;
 use super::event::{ConnId, RunId};
 use crate::api::Failure;
@@ -64,13 +65,19 @@ pub(crate) enum StoreAsk {
     /// Make an account of this device alone.
     CreateAccount { name: String },
     /// Offer to add a device.
-    Offer { conn: ConnId, device: DevicePublic },
+    Offer {
+        conn: ConnId,
+        device: DevicePublic,
+        role: Role,
+    },
     /// Add a device that signed the offer.
     Add {
         conn: ConnId,
         offer: Box<AddOffer>,
         cosignature: [u8; 64],
     },
+    /// Change the account.
+    Change { conn: ConnId, change: AccountChange },
     /// Be one of an account, from its records.
     Join {
         conn: ConnId,
@@ -79,6 +86,22 @@ pub(crate) enum StoreAsk {
         host: DeviceId,
         addrs: Vec<SocketAddr>,
     },
+    /// Something of the recovery key, or of the account's copy.
+    Recovery {
+        conn: ConnId,
+        step: super::recovery::Step,
+    },
+}
+
+/// What is changed about the account.
+#[derive(Debug)]
+pub(crate) enum AccountChange {
+    /// These are no members any more.
+    Remove(Vec<DeviceId>),
+    /// This one may do so much.
+    Role(DeviceId, Role),
+    /// New keys for what comes.
+    Rotate,
 }
 
 /// Whom an appended entry concerns.
@@ -154,8 +177,18 @@ pub(crate) enum StoreTell {
         conn: ConnId,
         added: Result<(AccountId, Vec<Vec<u8>>), String>,
     },
+    /// The account is changed: the record, if there is one.
+    Changed {
+        conn: ConnId,
+        changed: Result<Option<Hash>, String>,
+    },
     /// This device is one of the account now.
     Joined(super::pairing::Joined),
+    /// What came of a [`StoreAsk::Recovery`].
+    Recovery {
+        conn: ConnId,
+        result: Result<super::recovery::Told, String>,
+    },
     /// Chains grew. Not an answer to an ask.
     Heads(Vec<Head>),
     /// Devices dropped what they should still have. Not an answer to an ask.
@@ -164,7 +197,7 @@ pub(crate) enum StoreTell {
     /// answer to an ask; once a writer.
     WentBack { writer: DeviceId },
     /// Who is a member now. Not an answer to an ask.
-    Members(Vec<(DeviceId, DevicePublic, Role)>),
+    Members(Box<Members>),
 }
 
 impl StoreTell {
@@ -188,7 +221,7 @@ pub(crate) struct Opened {
     /// Entries of the documents that the node folds.
     pub(crate) history: Vec<(DocId, DeviceId, Entry)>,
     pub(crate) heads: Vec<Head>,
-    pub(crate) members: Vec<(DeviceId, DevicePublic, Role)>,
+    pub(crate) members: Members,
 }
 
 /// Refuses where there is a store and no key of it: keys made anew would be a
@@ -216,7 +249,7 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
     })?;
     let keys = Arc::new(keys);
     let (account, incarnation) = (store.account(), store.incarnation());
-    let (heads, members) = (synced_heads(&store), members(&store));
+    let (heads, members) = (synced_heads(&store), store.members().clone());
     let mut history = Vec::new();
     if account.is_some() {
         let mut reader = reader(paths, &keys)?;
@@ -308,12 +341,4 @@ fn synced_heads(store: &Store) -> Vec<Head> {
         true => store.heads(),
         false => Vec::new(),
     }
-}
-
-fn members(store: &Store) -> Vec<(DeviceId, DevicePublic, Role)> {
-    store
-        .members()
-        .iter()
-        .map(|(id, member)| (*id, member.public, member.role))
-        .collect()
 }

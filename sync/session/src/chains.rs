@@ -180,6 +180,8 @@ pub(crate) struct Chains {
     ticket: u64,
     active: [usize; 4],
     credit_used: u32,
+    /// Nothing but the account's records is told, asked for or given.
+    account_only: bool,
 }
 
 impl Chains {
@@ -195,7 +197,21 @@ impl Chains {
             ticket: 0,
             active: [0; 4],
             credit_used: 0,
+            account_only: false,
         }
+    }
+
+    /// From here on only the account's records are of concern.
+    pub(crate) fn account_only(&mut self) {
+        self.account_only = true;
+        self.ready.retain(|(tier, ..)| *tier == Tier::Account);
+        self.waiting
+            .retain(|(_, chain)| chain.tier() == Tier::Account);
+        self.tell.retain(|(tier, _)| *tier == Tier::Account);
+    }
+
+    fn concerns(&self, chain: &Chain) -> bool {
+        !self.account_only || chain.tier() == Tier::Account
     }
 
     /// How far we have the chain.
@@ -204,6 +220,9 @@ impl Chains {
     }
 
     pub(crate) fn local_head(&mut self, head: &WireHead) -> Result<Option<Fork>, TooMany> {
+        if !self.concerns(&head.chain) {
+            return Ok(None);
+        }
         if !self.map.contains_key(&head.chain) {
             if self.map.len() - self.from_peer >= MAX_CHAINS {
                 return Err(TooMany);
@@ -223,6 +242,9 @@ impl Chains {
     }
 
     pub(crate) fn peer_head(&mut self, head: &WireHead) -> Result<Option<Fork>, TooMany> {
+        if !self.concerns(&head.chain) {
+            return Ok(None);
+        }
         let known = self
             .map
             .get(&head.chain)
@@ -262,6 +284,9 @@ impl Chains {
 
     /// Brings the queues in line with a chain's state.
     fn refresh(&mut self, chain: Chain) {
+        if !self.concerns(&chain) {
+            return;
+        }
         let Some(state) = self.map.get_mut(&chain) else {
             return;
         };

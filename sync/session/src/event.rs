@@ -100,4 +100,6 @@ pub enum Timer {
     Retry,
     /// The next frame of heads.
     Heads,
+    /// The end of a session whose peer is no member any more.
+    Parting,
 }

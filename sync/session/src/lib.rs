@@ -53,6 +53,7 @@
 mod bucket;
 mod chains;
 mod event;
+pub mod lan;
 pub mod pair;
 mod session;
 mod wire;
@@ -69,6 +70,13 @@ use core::time::Duration;
 pub const MAX_ENVELOPE: usize = 256 * 1024;
 /// Longest payload of a frame: one longest envelope and what stands before it.
 pub const MAX_PAYLOAD: usize = MAX_ENVELOPE + 1024;
+/// Records of the account that a device which is no member any more may still hand
+/// over: its word on the removal.
+pub const MAX_PARTING_RECORDS: usize = 16;
+/// How long a session whose peer was removed goes on, so that the peer hears of it.
+pub const PARTING: Duration = Duration::from_millis(800);
+/// How long a device that was removed is heard when it comes later: a few round trips.
+pub const PARTING_LATER: Duration = Duration::from_secs(5);
 /// Heads in one frame: about 110 bytes each, so such a frame is under half of
 /// the bound and does not hold up what is urgent.
 pub const MAX_HEADS_PER_FRAME: usize = 1024;

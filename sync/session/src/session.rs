@@ -14,8 +14,8 @@ use crate::wire::{
 };
 use crate::{
     ChainId, HEADS_BURST, HEADS_PAUSE, HELLO_TIMEOUT, Hash, Head, KEEP_ALIVE, MAX_ASKED_BULK,
-    MAX_ENVELOPE, MAX_ENVELOPES_PER_FRAME, MAX_HEADS_PER_FRAME, MAX_PAYLOAD, MAX_PEER_WANTS,
-    SILENCE, UNASKED_BURST, UNASKED_PAUSE, WANT_TIMEOUT,
+    MAX_ENVELOPE, MAX_ENVELOPES_PER_FRAME, MAX_HEADS_PER_FRAME, MAX_PARTING_RECORDS, MAX_PAYLOAD,
+    MAX_PEER_WANTS, SILENCE, UNASKED_BURST, UNASKED_PAUSE, WANT_TIMEOUT,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,15 @@ pub struct Session {
     last_sent: Duration,
     heads_out: Bucket,
     unasked_in: Bucket,
+    parting: Option<Parting>,
+}
+
+/// The peer is no member any more.
+#[derive(Debug, Clone, Copy)]
+struct Parting {
+    until: Duration,
+    /// Records that it may still hand over.
+    left: usize,
 }
 
 impl Session {
@@ -80,7 +89,33 @@ impl Session {
             last_sent: now,
             heads_out: Bucket::new(HEADS_BURST, HEADS_PAUSE, now),
             unasked_in: Bucket::new(UNASKED_BURST, UNASKED_PAUSE, now),
+            parting: None,
         }
+    }
+
+    /// The peer is no member (any more): for so long it may hear the account's
+    /// records and hand over [`MAX_PARTING_RECORDS`] of them, and nothing else
+    /// crosses in either direction from here on. Then the session is closed.
+    pub fn part(&mut self, now: Duration, within: Duration) {
+        if self.is_closed() || self.parting.is_some() {
+            return;
+        }
+        self.parting = Some(Parting {
+            until: now + within,
+            left: MAX_PARTING_RECORDS,
+        });
+        let is_account = |chain: &Chain| chain.tier() == Tier::Account;
+        self.peer_wants.retain(|want| is_account(&want.chain));
+        self.asked.retain(|chain, _| is_account(chain));
+        self.answers.retain(|(tier, _)| *tier == Tier::Account);
+        self.chains.account_only();
+        let said = |event: &SessionEvent| match event {
+            SessionEvent::NeedRange { chain, .. } | SessionEvent::Envelope { chain, .. } => {
+                chain.doc == crate::DocId::Account
+            }
+            _ => true,
+        };
+        self.events.retain(said);
     }
 
     /// The peer.
@@ -203,6 +238,10 @@ impl Session {
         if twice {
             return self.close(ByeReason::Protocol);
         }
+        let kept_from_it = self.parting.is_some() && want.chain.tier() != Tier::Account;
+        if kept_from_it {
+            return self.answer(&want, Vec::new());
+        }
         if self
             .chains
             .have(&want.chain)
@@ -259,6 +298,16 @@ impl Session {
             return self.close(ByeReason::Protocol);
         }
         self.chains.answered(chain, envelopes.len(), claims);
+        if let Some(parting) = &mut self.parting {
+            // What was asked for before is not taken either.
+            if chain.tier() != Tier::Account {
+                return;
+            }
+            if envelopes.len() > parting.left {
+                return self.close(ByeReason::NotMember);
+            }
+            parting.left -= envelopes.len();
+        }
         let chain = chain.into();
         for Blob(bytes) in envelopes {
             self.events
@@ -471,7 +520,9 @@ impl Session {
             return None;
         }
         if self.stage == Stage::Greeting {
-            return Some((self.started + HELLO_TIMEOUT, Timer::Hello));
+            let hello = (self.started + HELLO_TIMEOUT, Timer::Hello);
+            let parting = self.parting.map(|parting| (parting.until, Timer::Parting));
+            return parting.into_iter().chain([hello]).min();
         }
         let keep_alive = (!self.alive_due).then(|| (self.last_sent + KEEP_ALIVE, Timer::KeepAlive));
         let heads = (self.told_all && self.chains.has_news() && self.heads_out.tokens == 0)
@@ -484,6 +535,7 @@ impl Session {
                 .map(|at| (at + WANT_TIMEOUT, Timer::Answer)),
             self.chains.next_retry().map(|at| (at, Timer::Retry)),
             heads,
+            self.parting.map(|parting| (parting.until, Timer::Parting)),
         ]
         .into_iter()
         .flatten()
@@ -494,6 +546,9 @@ impl Session {
     pub fn handle_timeout(&mut self, now: Duration) {
         if self.is_closed() {
             return;
+        }
+        if self.parting.is_some_and(|parting| now >= parting.until) {
+            return self.close(ByeReason::NotMember);
         }
         if self.stage == Stage::Greeting {
             if now >= self.started + HELLO_TIMEOUT {

@@ -1087,3 +1087,58 @@ fn what_is_kept_here_has_no_form_on_the_wire() {
         assert_eq!(ChainId::from(chain).doc, doc);
     }
 }
+
+#[test]
+fn a_peer_that_was_removed_hears_of_it_hands_over_a_few_records_and_is_closed() {
+    let account = |writer| chain(writer, DocId::Account);
+    let notices = chain(1, DocId::Notices);
+    let mut lone = Lone::open(&[head(notices, 4), head(account(1), 3)]);
+    lone.say(&told(&[head(chain(2, DocId::Notices), 2)], true));
+    lone.drain();
+    // What it had asked for, and what was asked of it, is nothing any more.
+    lone.say(&Frame::Want(Want {
+        chain: notices.into(),
+        from: 1,
+        max_bytes: 1000,
+    }));
+    lone.session.part(lone.now, PARTING);
+    assert_eq!(lone.events(), []);
+    lone.session.handle_range(notices, 1, vec![vec![1]]);
+    lone.give(chain(2, DocId::Notices), 2);
+    lone.session
+        .handle_local_heads(&[head(notices, 5), head(account(1), 4)]);
+    let frames = lone.drain();
+    let [Frame::Heads(heads)] = frames.as_slice() else {
+        panic!("{frames:?}");
+    };
+    assert_eq!(heads.heads.0, [(&head(account(1), 4)).into()]);
+    assert_eq!(lone.events(), []);
+    // It may hand over its own word, so far.
+    let before = head(account(2), u64::try_from(MAX_PARTING_RECORDS).unwrap());
+    lone.say(&told(&[before, head(chain(2, DocId::Node), 9)], false));
+    let wants = lone.drain();
+    assert_eq!(wants.len(), 1, "{wants:?}");
+    lone.give(account(2), u8::try_from(MAX_PARTING_RECORDS).unwrap());
+    assert_eq!(lone.events().len(), MAX_PARTING_RECORDS);
+    // And is asked no more than that.
+    for seq in 1..=MAX_PARTING_RECORDS {
+        let seq = u64::try_from(seq).unwrap();
+        lone.session
+            .handle_ingested(lone.now, account(2), seq, &mut lone.claims);
+    }
+    lone.say(&told(&[head(account(2), 40)], false));
+    lone.drain();
+    lone.say(&Frame::Envelopes(Envelopes {
+        chain: account(2).into(),
+        from: before.seq + 1,
+        envelopes: List(vec![Blob(vec![1])]),
+    }));
+    lone.assert_ended(ByeReason::NotMember);
+    // One that says nothing is closed in time.
+    let mut lone = Lone::open(&[]);
+    lone.session.part(lone.now, PARTING);
+    assert_eq!(lone.session.poll_timeout(), Some((PARTING, Timer::Parting)));
+    lone.now = PARTING;
+    lone.session.handle_timeout(lone.now);
+    lone.assert_ended(ByeReason::NotMember);
+}

@@ -5,13 +5,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bailey_model::{AccountId, DeviceId, Incarnation};
-use bailey_session::{ChainId, Claims, Head, Session, SessionConfig, SessionEvent};
+use bailey_session::{
+    ByeReason, ChainId, Claims, CloseReason, Head, PARTING, PARTING_LATER, Session, SessionConfig,
+    SessionEvent,
+};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::dial::{Dialled, dial};
 use super::peers::Peers;
+use super::tell::{Told, canonical, tell_node};
 use super::{DownReason, SyncCommand, SyncEvent};
 use crate::accept::{Accepted, Handshakes, Network};
 use crate::io::{self, IoEvent, Writer, code};
@@ -27,6 +31,8 @@ const MAX_PENDING: usize = 512;
 /// Two connections of one peer this close to each other were dialled at the
 /// same time by both; a later one is the peer's word that it lost the first.
 const SIMULTANEOUS: Duration = Duration::from_secs(2);
+/// Devices that were members and are let in to hear so; more are left out.
+const MAX_FORMER: usize = 1024;
 /// How long closing may take at the end.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -55,6 +61,8 @@ struct Line {
     dialled_by_us: bool,
     since: Duration,
     up: bool,
+    /// The peer is no member: it only hears so.
+    parting: bool,
 }
 
 struct Stream {
@@ -69,6 +77,8 @@ pub(super) struct Hub {
     own: Own,
     identity: Identity,
     pins: Pins,
+    /// Who was a member.
+    former: HashMap<[u8; 32], DeviceId>,
     quic: quinn::Endpoint,
     events: mpsc::Sender<SyncEvent>,
     pending: VecDeque<SyncEvent>,
@@ -98,6 +108,7 @@ impl Hub {
             own,
             identity,
             pins,
+            former: HashMap::new(),
             quic,
             events,
             pending: VecDeque::new(),
@@ -186,7 +197,7 @@ impl Hub {
             return;
         };
         let trust = Trust::Member(self.pins.clone(), device);
-        let Ok(config) = self.identity.client(trust, ALPN_SESSION) else {
+        let Ok(config) = self.identity.client(trust, &[ALPN_SESSION]) else {
             return peer.failed(now, &mut self.dice);
         };
         let (quic, addrs, tell) = (self.quic.clone(), peer.addrs(), self.tell.clone());
@@ -203,6 +214,10 @@ impl Hub {
         let now = self.now();
         match command {
             SyncCommand::Members(members) => self.set_members(now, &members),
+            SyncCommand::Former(former) => {
+                let former = former.into_iter().take(MAX_FORMER);
+                self.former = former.map(|(device, key)| (key, device)).collect();
+            }
             SyncCommand::Peer { device, addrs } => {
                 if device != self.own.device {
                     self.peers.set_addrs(now, device, &addrs);
@@ -272,8 +287,14 @@ impl Hub {
             .map(|(device, key)| (*key, *device))
             .collect();
         let devices: Vec<DeviceId> = pins.values().copied().collect();
+        let members = devices.clone();
         match self.pins.write() {
-            Ok(mut current) => *current = pins,
+            Ok(mut current) => {
+                // They are let in by their keys, and hear that they are none.
+                *current = self.former.clone();
+                current.retain(|_, device| !members.contains(device));
+                current.extend(pins);
+            }
             // Poisoned: the verifiers let nobody in, and nobody stays.
             Err(_) => return self.quic.close(code::LEAVING, b""),
         }
@@ -282,11 +303,43 @@ impl Hub {
             .peers
             .set_members(now, is_member, devices.iter().copied())
         {
-            let id = self.peers.0.get(&device).and_then(|peer| peer.connection);
-            if let Some(line) = id.and_then(|id| self.end(id, DownReason::Removed)) {
-                line.writer.close_now(code::NOT_MEMBER, "not a member");
+            self.part_with(now, device);
+        }
+        // Whoever is a member again begins a session as one.
+        let back: Vec<u64> = self
+            .lines
+            .iter()
+            .filter(|(_, line)| line.parting && members.contains(&line.peer))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in back {
+            self.end(id, DownReason::Replaced);
+        }
+    }
+
+    /// A device is no member any more: it hears so and is closed within a second.
+    fn part_with(&mut self, now: Duration, device: DeviceId) {
+        let id = self.peers.0.get(&device).and_then(|peer| peer.connection);
+        let was_member = self.former.values().any(|former| *former == device);
+        match id.and_then(|id| self.lines.get_mut(&id)) {
+            Some(line) if was_member => {
+                line.parting = true;
+                line.session.part(now, PARTING);
+                self.claims.release_all(device);
+                if std::mem::take(&mut line.up) {
+                    let reason = DownReason::Removed;
+                    self.pending.push_back(SyncEvent::Down {
+                        peer: device,
+                        reason,
+                    });
+                }
             }
-            self.peers.0.remove(&device);
+            _ => {
+                if let Some(line) = id.and_then(|id| self.end(id, DownReason::Removed)) {
+                    line.writer.close_now(code::NOT_MEMBER, "not a member");
+                }
+                self.peers.0.remove(&device);
+            }
         }
     }
 
@@ -385,6 +438,7 @@ impl Hub {
         let peer = self.peers.0.entry(device).or_default();
         peer.stop_dialling();
         peer.connection = Some(id);
+        let peer_is_member = peer.member;
         let config = SessionConfig {
             account: self.own.account,
             peer: device,
@@ -392,6 +446,10 @@ impl Hub {
             listen_port: self.own.listen_port,
         };
         let mut session = Session::new(config, now);
+        let parting = !peer_is_member;
+        if parting {
+            session.part(now, PARTING_LATER);
+        }
         let heads: Vec<Head> = self.heads.values().copied().collect();
         session.handle_local_heads(&heads);
         let tag = move |event| Internal::Io(id, event);
@@ -403,6 +461,7 @@ impl Hub {
             dialled_by_us,
             since: now,
             up: false,
+            parting,
         };
         self.lines.insert(id, line);
     }
@@ -427,6 +486,7 @@ impl Hub {
         let now = self.now();
         let line = self.lines.remove(&id)?;
         self.claims.release_all(line.peer);
+        let was = reason.clone();
         if line.up {
             self.pending.push_back(SyncEvent::Down {
                 peer: line.peer,
@@ -437,10 +497,16 @@ impl Hub {
             && peer.connection == Some(id)
         {
             peer.connection = None;
-            if line.up {
+            let theirs = CloseReason::Theirs(ByeReason::NotMember);
+            if was == DownReason::Session(theirs) {
+                peer.refused(now, &mut self.dice);
+            } else if line.up {
                 peer.lost(now, &mut self.dice);
             } else {
                 peer.failed(now, &mut self.dice);
+            }
+            if !peer.member {
+                self.peers.0.remove(&line.peer);
             }
         }
         Some(line)
@@ -453,6 +519,9 @@ impl Hub {
         for (id, line) in &mut self.lines {
             loop {
                 while let Some(event) = line.session.poll_event() {
+                    if line.parting && matches!(event, SessionEvent::Up { .. }) {
+                        continue;
+                    }
                     if let SessionEvent::Up { listen_port, .. } = event {
                         line.up = true;
                         let remote = canonical(line.writer.connection().remote_address());
@@ -462,7 +531,7 @@ impl Hub {
                             peer.up(learned);
                         }
                     }
-                    match tell_node(line, event) {
+                    match tell_node(line.peer, line.writer.connection().remote_address(), event) {
                         Told::Event(event) => self.pending.push_back(event),
                         Told::Over(reason) => over.push((*id, reason)),
                     }
@@ -481,56 +550,4 @@ impl Hub {
             self.end(id, reason);
         }
     }
-}
-
-enum Told {
-    Event(SyncEvent),
-    Over(DownReason),
-}
-
-fn tell_node(line: &Line, event: SessionEvent) -> Told {
-    let peer = line.peer;
-    Told::Event(match event {
-        SessionEvent::Up {
-            listen_port,
-            incarnation,
-        } => {
-            let remote = canonical(line.writer.connection().remote_address());
-            SyncEvent::Up {
-                peer,
-                remote,
-                listen_port,
-                incarnation,
-            }
-        }
-        SessionEvent::NeedRange {
-            chain,
-            from,
-            max_bytes,
-        } => SyncEvent::NeedRange {
-            peer,
-            chain,
-            from_seq: from,
-            max_bytes,
-        },
-        SessionEvent::Envelope { chain, bytes } => SyncEvent::Envelope { peer, chain, bytes },
-        SessionEvent::Fork {
-            chain,
-            seq,
-            ours,
-            theirs,
-        } => SyncEvent::Fork {
-            peer,
-            chain,
-            seq,
-            ours,
-            theirs,
-        },
-        SessionEvent::CaughtUp => SyncEvent::CaughtUp { peer },
-        SessionEvent::Closed(reason) => return Told::Over(DownReason::Session(reason)),
-    })
-}
-
-fn canonical(addr: SocketAddr) -> SocketAddr {
-    SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }

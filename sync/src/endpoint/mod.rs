@@ -3,6 +3,7 @@
 pub(crate) mod dial;
 mod hub;
 mod peers;
+mod tell;
 
 use std::fmt;
 use std::io;
@@ -71,6 +72,10 @@ pub enum SyncCommand {
     /// All members now, with their Ed25519 keys; ours is ignored. Whoever is
     /// missing is closed at once and refused from now on.
     Members(Vec<(DeviceId, [u8; 32])>),
+    /// Who was a member, with their keys; told before the members are. They hear of
+    /// their removal, over a session that is open or one that they begin, hand over
+    /// a few records of the account, and are closed.
+    Former(Vec<(DeviceId, [u8; 32])>),
     /// Where a peer may be reached; replaces what was told before, and dials at
     /// once if there is no connection.
     Peer {
@@ -224,7 +229,7 @@ impl Endpoint {
         };
         let identity = Identity::new(&config.ed25519_secret)?;
         let pins = Pins::default();
-        let server = identity.server(Trust::Members(pins.clone()), ALPN_SESSION)?;
+        let server = identity.server(Trust::Members(pins.clone()), &[ALPN_SESSION])?;
         let socket = bind_udp(config.listen).map_err(bind)?;
         let quic = quinn::Endpoint::new(
             quinn::EndpointConfig::default(),

@@ -70,6 +70,12 @@ impl Peer {
         self.plan(now + wait - wait / 4 + jitter);
     }
 
+    /// The peer says that we are no member: asking again soon does not help.
+    pub(super) fn refused(&mut self, now: Duration, dice: &mut Dice) {
+        self.fails = u32::from(u8::MAX);
+        self.failed(now, dice);
+    }
+
     /// A session that was up is over.
     pub(super) fn lost(&mut self, now: Duration, dice: &mut Dice) {
         self.plan(now + dice.part_of(REDIAL));

@@ -279,6 +279,43 @@ async fn members_sync_what_was_and_what_comes() {
 }
 
 #[tokio::test]
+async fn a_removed_device_hears_of_it_and_gets_nothing_that_comes_after() {
+    let (mut a, mut b) = two().await;
+    a.append(DocId::Account, vec![1; 300]).await;
+    a.append(DocId::Notices, vec![2; 300]).await;
+    a.knows(b.id(), b.addr()).await;
+    until_equal(&a, &b).await;
+    let former = vec![(b.id(), b.keys.public().ed25519)];
+    a.tell(SyncCommand::Former(former)).await;
+    a.members(&[&a.keys]).await;
+    let removed = Instant::now();
+    a.append(DocId::Account, vec![3; 300]).await;
+    a.append(DocId::Notices, vec![4; 300]).await;
+    let down = |event: &SyncEvent| matches!(event, SyncEvent::Down { .. });
+    a.until("parting", down).await;
+    b.until("the end", down).await;
+    assert!(removed.elapsed() < Duration::from_secs(1), "{removed:?}");
+    let has = |device: &Device, doc| {
+        let chains = device.chains.lock().unwrap();
+        let of_doc = chains.0.iter().filter(|(id, _)| id.doc == doc);
+        of_doc.map(|(_, list)| list.len()).sum::<usize>()
+    };
+    assert_eq!((has(&b, DocId::Account), has(&b, DocId::Notices)), (2, 1));
+    // It comes again: it hears what the account says, and nothing else.
+    a.append(DocId::Account, vec![5; 300]).await;
+    a.append(DocId::Notices, vec![6; 300]).await;
+    b.knows(a.id(), a.addr()).await;
+    let heard = async {
+        while has(&b, DocId::Account) < 3 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), heard).await.unwrap();
+    b.until("the end again", down).await;
+    assert_eq!(has(&b, DocId::Notices), 1);
+}
+
+#[tokio::test]
 async fn a_key_that_is_no_members_is_refused_from_either_side() {
     // The stranger knows us.
     let (mut a, mut stranger) = (Device::start(1, LOOPBACK), Device::start(2, LOOPBACK));
@@ -474,7 +511,7 @@ async fn stalled_handshakes_and_garbage_do_not_keep_a_member_out() {
     let (mut a, mut b) = two().await;
     let target = b.addr();
     let identity = Identity::new(&[77; 32]).unwrap();
-    let config = identity.client(Trust::Anyone, ALPN_SESSION).unwrap();
+    let config = identity.client(Trust::Anyone, &[ALPN_SESSION]).unwrap();
     let mut clients = Vec::new();
     for n in 0..100_u8 {
         let socket = UdpSocket::bind(LOOPBACK).unwrap();

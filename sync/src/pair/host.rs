@@ -7,19 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bailey_model::AccountId;
-use bailey_session::pair::{MAX_WRONG, PairConfig, PairEvent, PairFailure, Pairing, Role, refusal};
-use tokio::sync::mpsc;
+use bailey_session::lan::Service;
+use bailey_session::pair::{
+    MAX_WRONG, PairConfig, PairEnd, PairEvent, PairFailure, Pairing, PasswordKind, refusal,
+    refusal_of_version_1,
+};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
-    DevicePublic, PEOPLE, PairCode, PairError, PairSecret, PairStartError, QUEUE, Welcome,
-    WrongStep, exporter, name_fits, random,
+    DevicePublic, PEOPLE, PairCode, PairError, PairSecret, PairStartError, QUEUE, ShortCode,
+    Welcome, WrongStep, exporter, name_fits, random,
 };
-use crate::ALPN_PAIR;
 use crate::accept::{Accepted, Handshakes, Network};
 use crate::io::{self, IoEvent, Writer, code};
+use crate::lan::{Link, Responder};
 use crate::socket::bind_udp;
-use crate::tls::{Identity, Trust};
+use crate::tls::{Identity, Trust, protocol};
+use crate::{ALPN_PAIR, ALPN_PAIR_BEFORE};
 
 /// Connections that did not prove the code yet; the next throws out the oldest.
 const MAX_GUESTS: usize = 8;
@@ -41,7 +46,11 @@ pub struct PairHostConfig {
     pub listen: SocketAddr,
     /// Our addresses for the code, the likeliest first; at most three are used.
     pub advertise: Vec<IpAddr>,
-    /// How long the code is good for ([`super::VALID_FOR`]).
+    /// Whether there is a short code too.
+    pub short: bool,
+    /// Where a short code's number is answered for.
+    pub links: Vec<Link>,
+    /// How long the codes are good for ([`super::VALID_FOR`]).
     pub valid_for: Duration,
 }
 
@@ -79,11 +88,16 @@ pub enum HostCommand {
 /// [`HostEvent::Failed`] are the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostEvent {
-    /// Somebody tried a wrong code.
+    /// Somebody tried a wrong long code.
     WrongTry {
         /// Tries left before the code is burnt.
         left: u8,
     },
+    /// Somebody tried a wrong short code: it is worthless from now on. The long one
+    /// is not.
+    ShortBurnt,
+    /// A device of an earlier release came, and was told so.
+    Older,
     /// Somebody knew the code: show this; [`HostCommand::Confirm`] follows.
     Words {
         /// To be compared with those on the other screen.
@@ -108,6 +122,9 @@ pub enum HostEvent {
 #[derive(Debug)]
 pub struct PairHost {
     code: PairCode,
+    short: Option<ShortCode>,
+    /// Why the short code's number is not answered for in the network, if it is not.
+    unfound: Option<String>,
     port: u16,
 }
 
@@ -124,7 +141,7 @@ impl PairHost {
         }
         let secret = PairSecret(random().map_err(PairStartError::Entropy)?);
         let identity = Identity::new(&config.ed25519_secret)?;
-        let server = identity.server(Trust::Anyone, ALPN_PAIR)?;
+        let server = identity.server(Trust::Anyone, &[ALPN_PAIR, ALPN_PAIR_BEFORE])?;
         let quic = quinn::Endpoint::new(
             quinn::EndpointConfig::default(),
             Some(server),
@@ -139,6 +156,22 @@ impl PairHost {
             .map(|ip| SocketAddr::new(*ip, port))
             .collect();
         let code = PairCode::new(&addrs, secret)?;
+        let short = match config.short {
+            true => Some(ShortCode::of_random(
+                random().map_err(PairStartError::Entropy)?,
+            )),
+            false => None,
+        };
+        let responder = short.map(|code| {
+            // Nothing changes while the code is good: the sender may go.
+            let (_, label) = watch::channel(vec![code.slot().to_string()]);
+            Responder::start(&config.links, Service::Pair, &label, port)
+        });
+        let (responder, unfound) = match responder {
+            None => (None, None),
+            Some(Ok(responder)) => (Some(responder), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+        };
         let (commands, command_rx) = mpsc::channel(QUEUE);
         let (events, event_rx) = mpsc::channel(QUEUE);
         let (tell, told) = mpsc::channel(INTERNAL_QUEUE);
@@ -146,6 +179,8 @@ impl PairHost {
             deadline: Instant::now() + config.valid_for,
             config,
             secret,
+            short,
+            responder,
             quic,
             events,
             tell,
@@ -156,7 +191,25 @@ impl PairHost {
             wrong: 0,
         };
         tokio::spawn(task.run(command_rx, told));
-        Ok((Self { code, port }, commands, event_rx))
+        let host = Self {
+            code,
+            short,
+            unfound,
+            port,
+        };
+        Ok((host, commands, event_rx))
+    }
+
+    /// What the person can say aloud.
+    #[must_use]
+    pub fn short(&self) -> Option<&ShortCode> {
+        self.short.as_ref()
+    }
+
+    /// Why the short code works with a typed address only, if it does.
+    #[must_use]
+    pub fn unfound(&self) -> Option<&str> {
+        self.unfound.as_deref()
     }
 
     /// What the person carries to the new device.
@@ -188,6 +241,9 @@ type Step = Result<(), Result<(), PairError>>;
 struct Task {
     config: PairHostConfig,
     secret: PairSecret,
+    /// Until it is burnt.
+    short: Option<ShortCode>,
+    responder: Option<Responder>,
     quic: quinn::Endpoint,
     events: mpsc::Sender<HostEvent>,
     tell: mpsc::Sender<Internal>,
@@ -284,7 +340,7 @@ impl Task {
                 if self.handshakes.over(id)
                     && let Some(accepted) = accepted
                 {
-                    self.greet(*accepted);
+                    return self.greet(*accepted);
                 }
             }
             Internal::Io(id, IoEvent::Bytes(bytes)) => {
@@ -302,37 +358,61 @@ impl Task {
         Ok(())
     }
 
-    fn greet(&mut self, accepted: Accepted) {
+    fn greet(&mut self, accepted: Accepted) -> Step {
         let Accepted {
             connection,
             key,
             send,
             recv,
         } = accepted;
+        self.last_guest += 1;
+        let id = self.last_guest;
+        let tag = move |event| Internal::Io(id, event);
+        if protocol(&connection).as_deref() != Some(ALPN_PAIR) {
+            let writer = io::start(connection, send, recv, self.tell.clone(), tag);
+            if let Some(room) = writer.room() {
+                room.send(refusal_of_version_1());
+            }
+            // Nobody who takes no events needs this one.
+            let _full = self.events.try_send(HostEvent::Older);
+            return Ok(());
+        }
         let exporter = exporter(&connection).filter(|_| self.proved.is_none());
-        let (Some(exporter), Ok(nonce)) = (exporter, random()) else {
-            return connection.close(code::REFUSED, b"");
+        let (Some(exporter), Ok(entropy)) = (exporter, random()) else {
+            connection.close(code::REFUSED, b"");
+            return Ok(());
         };
         let pairing = Pairing::new(PairConfig {
-            role: Role::Host,
-            secret: self.secret,
+            end: PairEnd::Host {
+                long: self.secret,
+                short: self.short,
+            },
             exporter,
             peer_key: key,
             device: self.config.device,
             name: self.config.name.clone(),
-            nonce,
+            entropy,
         });
         let Ok(pairing) = pairing else {
-            return connection.close(code::REFUSED, b"");
+            connection.close(code::REFUSED, b"");
+            return Ok(());
         };
-        self.last_guest += 1;
-        let id = self.last_guest;
-        let tag = move |event| Internal::Io(id, event);
         let writer = io::start(connection, send, recv, self.tell.clone(), tag);
         if self.guests.len() >= MAX_GUESTS {
             self.guests.pop_first();
         }
         self.guests.insert(id, Guest { pairing, writer });
+        Ok(())
+    }
+
+    /// One guess was made: whoever is at another is refused.
+    fn burn_short(&mut self) {
+        self.short = None;
+        self.responder = None;
+        for guest in self.guests.values_mut() {
+            guest.pairing.burn_short();
+            flush(guest);
+        }
     }
 
     /// Takes what the guests say; those that are over leave.
@@ -356,10 +436,15 @@ impl Task {
         Ok(())
     }
 
+    fn kind_of(&self, id: u64) -> Option<PasswordKind> {
+        self.guests.get(&id)?.pairing.kind()
+    }
+
     async fn handle_event(&mut self, id: u64, event: PairEvent) -> Step {
         let event = match event {
             PairEvent::Proved => {
                 self.proved = Some(id);
+                self.responder = None;
                 self.deadline = Instant::now() + PEOPLE;
                 for (other, mut guest) in std::mem::take(&mut self.guests) {
                     if other == id {
@@ -392,6 +477,15 @@ impl Task {
             PairEvent::Done => return Err(Ok(())),
             PairEvent::Failed(failure) if self.proved == Some(id) => {
                 return Err(Err(failure.into()));
+            }
+            PairEvent::Failed(PairFailure::WrongCode)
+                if self.kind_of(id) == Some(PasswordKind::Short) =>
+            {
+                if self.short.is_none() {
+                    return Ok(());
+                }
+                self.burn_short();
+                HostEvent::ShortBurnt
             }
             PairEvent::Failed(PairFailure::WrongCode) => {
                 self.wrong += 1;

@@ -1,27 +1,34 @@
 //! The new device.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bailey_model::AccountId;
-use bailey_session::pair::{PairConfig, PairEvent, PairFailure, Pairing, Role};
+use bailey_session::lan::{Asked, Service};
+use bailey_session::pair::{PairConfig, PairEnd, PairEvent, PairFailure, Pairing};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
-    DevicePublic, PEOPLE, PairCode, PairError, PairStartError, QUEUE, Welcome, exporter, name_fits,
+    AnyCode, DevicePublic, PEOPLE, PairError, PairStartError, QUEUE, Welcome, exporter, name_fits,
     random,
 };
 use crate::endpoint::dial::{Dialled, dial};
 use crate::io::{self, IoEvent, Writer, code};
+use crate::lan::{Link, find};
 use crate::socket::bind_udp;
-use crate::tls::{Identity, Trust, peer_key};
-use crate::{ALPN_PAIR, HANDSHAKE_TIMEOUT};
+use crate::tls::{Identity, Trust, peer_key, protocol};
+use crate::{ALPN_PAIR, ALPN_PAIR_BEFORE, HANDSHAKE_TIMEOUT};
 
 /// How long the host may take from the connection to its proof.
 const PROOF: Duration = HANDSHAKE_TIMEOUT;
+/// How long the local network is asked for the device that shows a short code.
+const SEARCH: Duration = Duration::from_secs(10);
+/// Addresses that are tried of those that answer for a short code.
+const MAX_FOUND: usize = 8;
 /// How long the last frame may take before the endpoint closes.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -35,7 +42,12 @@ pub struct JoinConfig {
     /// Our name, 1 to 64 characters.
     pub name: String,
     /// The code that the person typed.
-    pub code: PairCode,
+    pub code: AnyCode,
+    /// Addresses that the person typed; tried before the code's own, and in the
+    /// place of a search.
+    pub addrs: Vec<SocketAddr>,
+    /// Where the device that shows a short code is searched for.
+    pub links: Vec<Link>,
 }
 
 impl fmt::Debug for JoinConfig {
@@ -93,7 +105,8 @@ pub enum JoinEvent {
 /// Joins by a code, on the current tokio runtime. It ends with the pairing, or
 /// when the command sender or the receiver is dropped.
 ///
-/// The code's addresses are tried one after the other until one knows the code.
+/// The addresses are tried one after the other: those of a long code until one knows
+/// it, those that answer for a short one until one speaks the protocol.
 ///
 /// # Errors
 /// [`PairStartError`].
@@ -104,7 +117,7 @@ pub fn join(
         return Err(PairStartError::Name);
     }
     let identity = Identity::new(&config.ed25519_secret)?;
-    let client = identity.client(Trust::Anyone, ALPN_PAIR)?;
+    let client = identity.client(Trust::Anyone, &[ALPN_PAIR, ALPN_PAIR_BEFORE])?;
     let quic = quinn::Endpoint::new(
         quinn::EndpointConfig::default(),
         None,
@@ -124,29 +137,42 @@ async fn run(
     mut commands: mpsc::Receiver<JoinCommand>,
     events: mpsc::Sender<JoinEvent>,
 ) {
-    let addrs = config.code.addrs();
-    let text = addrs
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    let mut end = Err(PairError::Unreachable(text));
-    for addr in addrs {
+    let (mut places, none) = match Places::of(&config) {
+        Ok(places) => places,
+        Err(error) => {
+            let _gone = events.send(JoinEvent::Failed(error)).await;
+            return;
+        }
+    };
+    let mut end = Err(none);
+    loop {
+        let addr = tokio::select! {
+            () = events.closed() => return,
+            addr = places.next() => addr,
+        };
+        let Some(addr) = addr else { break };
         let dialled = tokio::select! {
             () = events.closed() => return,
-            dialled = dial(quic.clone(), client.clone(), vec![*addr]) => dialled,
+            dialled = dial(quic.clone(), client.clone(), vec![addr]) => dialled,
         };
         let Some(dialled) = dialled else { continue };
+        if protocol(&dialled.connection).as_deref() != Some(ALPN_PAIR) {
+            end = Err(PairFailure::Version.into());
+            break;
+        }
         let attempt = Attempt {
             config: &config,
-            addr: *addr,
+            addr,
             events: &events,
             words: false,
         };
         let (tried, words) = attempt.run(dialled, &mut commands).await;
         end = tried;
-        // Another machine may have the first address of the code in our network.
-        if words || end != Err(PairFailure::WrongCode.into()) {
+        // Another machine may have the first address of a long code in our network.
+        // With a short one each is a guess for whoever answers: there is but one.
+        let next =
+            matches!(config.code, AnyCode::Long(_)) && end == Err(PairFailure::WrongCode.into());
+        if words || !next {
             break;
         }
     }
@@ -158,6 +184,66 @@ async fn run(
     let _ = events.send(event).await;
     let _ = timeout(CLOSING, quic.wait_idle()).await;
     quic.close(code::LEAVING, b"");
+}
+
+/// Where the host may be.
+enum Places {
+    Known(VecDeque<SocketAddr>),
+    Search {
+        found: mpsc::Receiver<SocketAddr>,
+        tried: Vec<SocketAddr>,
+    },
+}
+
+impl Places {
+    /// With what is to be said if none of them answers.
+    fn of(config: &JoinConfig) -> Result<(Self, PairError), PairError> {
+        let mut known: VecDeque<_> = config.addrs.iter().copied().collect();
+        let short = match &config.code {
+            AnyCode::Short(code) if known.is_empty() => *code,
+            AnyCode::Short(_) => return Ok(Self::known(known)),
+            AnyCode::Long(code) => {
+                known.extend(code.addrs());
+                return Ok(Self::known(known));
+            }
+        };
+        let no_network = |why: &dyn fmt::Display| PairError::NoNetwork(why.to_string());
+        let id = random().map_err(|error| no_network(&error))?;
+        let asked = Asked {
+            id: u16::from_be_bytes(id),
+            service: Service::Pair,
+            label: short.slot().to_string(),
+        };
+        let until = Instant::now() + SEARCH;
+        let found = find(&config.links, &asked, until).map_err(|error| no_network(&error))?;
+        let search = Self::Search {
+            found,
+            tried: Vec::new(),
+        };
+        Ok((search, PairError::NotFound(short.slot())))
+    }
+
+    fn known(addrs: VecDeque<SocketAddr>) -> (Self, PairError) {
+        let text: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+        let unreachable = PairError::Unreachable(text.join(", "));
+        (Self::Known(addrs), unreachable)
+    }
+
+    async fn next(&mut self) -> Option<SocketAddr> {
+        match self {
+            Self::Known(addrs) => addrs.pop_front(),
+            Self::Search { found, tried } => loop {
+                let addr = found.recv().await?;
+                if tried.len() >= MAX_FOUND {
+                    return None;
+                }
+                if !tried.contains(&addr) {
+                    tried.push(addr);
+                    return Some(addr);
+                }
+            },
+        }
+    }
 }
 
 struct Attempt<'a> {
@@ -180,14 +266,13 @@ impl Attempt<'_> {
             recv,
         } = dialled;
         let pairing = match (peer_key(&connection), exporter(&connection), random()) {
-            (Some(peer_key), Some(exporter), Ok(nonce)) => Pairing::new(PairConfig {
-                role: Role::Joiner,
-                secret: self.config.code.secret(),
+            (Some(peer_key), Some(exporter), Ok(entropy)) => Pairing::new(PairConfig {
+                end: PairEnd::Joiner(self.config.code.password()),
                 exporter,
                 peer_key,
                 device: self.config.device,
                 name: self.config.name.clone(),
-                nonce,
+                entropy,
             }),
             _ => return (Err(PairError::Lost("no random bytes".to_owned())), false),
         };

@@ -1,7 +1,7 @@
 //! Pairing over QUIC: a short-lived endpoint on a port of its own.
 //!
 //! The protocol is `bailey_session::pair`; here are its connections, its
-//! deadlines, and the counting of wrong tries. On each side one task runs it;
+//! deadlines, the search in the local network, and the counting of wrong tries. On each side one task runs it;
 //! the node talks to it by commands and events on bounded channels.
 
 mod host;
@@ -9,7 +9,8 @@ mod join;
 
 pub use bailey_session::DevicePublic;
 pub use bailey_session::pair::{
-    CodeError, MAX_NAME, PairCode, PairFailure, PairSecret, WORDS, Welcome, WrongStep,
+    AnyCode, CodeError, MAX_NAME, MAX_SHORT_CODES, PairCode, PairFailure, PairSecret, ShortCode,
+    ShortCodeBudget, WORDS, Welcome, WrongStep,
 };
 pub use host::{HostCommand, HostEvent, PairHost, PairHostConfig};
 pub use join::{JoinCommand, JoinConfig, JoinEvent, join};
@@ -61,6 +62,12 @@ pub enum PairError {
     /// Nobody came in time.
     #[error("the code expired")]
     Expired,
+    /// Nobody in the local network answers for a short code.
+    #[error("no device that shows a code with the number {0} answers in this network")]
+    NotFound(u16),
+    /// The local network cannot be asked.
+    #[error("the local network cannot be asked for the device: {0}")]
+    NoNetwork(String),
     /// None of the code's addresses answered.
     #[error("the other device does not answer at {0}")]
     Unreachable(String),

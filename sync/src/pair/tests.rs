@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::tls::{Identity, Trust};
-use crate::{ALPN_PAIR, tls};
+use crate::{ALPN_PAIR, ALPN_PAIR_BEFORE, Link, tls};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -33,18 +33,29 @@ fn host(valid_for: Duration) -> Host {
         name: "desk".to_owned(),
         listen: SocketAddr::new(LOCALHOST, 0),
         advertise: vec![LOCALHOST],
+        short: true,
+        links: vec![Link::V4(Ipv4Addr::LOCALHOST)],
         valid_for,
     })
     .unwrap()
 }
 
 fn joiner(code: &PairCode) -> (mpsc::Sender<JoinCommand>, mpsc::Receiver<JoinEvent>) {
+    joiner_by(AnyCode::Long(code.clone()), vec![])
+}
+
+fn joiner_by(
+    code: AnyCode,
+    addrs: Vec<SocketAddr>,
+) -> (mpsc::Sender<JoinCommand>, mpsc::Receiver<JoinEvent>) {
     let keys = keys(2);
     join(JoinConfig {
         ed25519_secret: *keys.ed25519_secret(),
         device: keys.public(),
         name: "pocket".to_owned(),
-        code: code.clone(),
+        code,
+        addrs,
+        links: vec![Link::V4(Ipv4Addr::LOCALHOST)],
     })
     .unwrap()
 }
@@ -269,13 +280,13 @@ async fn one_between_who_passes_everything_on_is_found_out() {
     let identity = Identity::new(&[66; 32]).unwrap();
     let server = quinn::Endpoint::new(
         quinn::EndpointConfig::default(),
-        Some(identity.server(Trust::Anyone, ALPN_PAIR).unwrap()),
+        Some(identity.server(Trust::Anyone, &[ALPN_PAIR]).unwrap()),
         std::net::UdpSocket::bind((LOCALHOST, 0)).unwrap(),
         Arc::new(quinn::TokioRuntime),
     )
     .unwrap();
     let middle_at = server.local_addr().unwrap();
-    let client = identity.client(Trust::Anyone, ALPN_PAIR).unwrap();
+    let client = identity.client(Trust::Anyone, &[ALPN_PAIR]).unwrap();
     tokio::spawn(middle(server, client, host.code().addrs()[0]));
     let led_astray = PairCode::new(&[middle_at], host.code().secret()).unwrap();
     let (_says, mut at_joiner) = joiner(&led_astray);
@@ -300,4 +311,92 @@ async fn the_next_address_is_tried_when_the_first_knows_no_such_code() {
     ));
     assert!(matches!(next(&mut at_host).await, HostEvent::Words { .. }));
     assert_eq!(next(&mut at_other).await, HostEvent::WrongTry { left: 2 });
+}
+
+/// The short code at the address of the long one: nothing here minds the network.
+fn by_short(host: &PairHost, text: &str) -> (mpsc::Sender<JoinCommand>, mpsc::Receiver<JoinEvent>) {
+    joiner_by(text.parse().unwrap(), host.code().addrs().to_vec())
+}
+
+#[tokio::test]
+async fn two_devices_pair_by_the_short_code() {
+    let (host, _host_says, mut at_host) = host(VALID_FOR);
+    let said = host.short().unwrap().to_string();
+    let (_says, mut at_joiner) = by_short(&host, &said);
+    let HostEvent::Words { words, .. } = next(&mut at_host).await else {
+        panic!()
+    };
+    let JoinEvent::Words { words: there, .. } = next(&mut at_joiner).await else {
+        panic!()
+    };
+    assert_eq!(words, there);
+}
+
+#[tokio::test]
+async fn one_wrong_guess_burns_the_short_code_and_leaves_the_long_one() {
+    let (host, _host_says, mut at_host) = host(VALID_FOR);
+    let said = host.short().unwrap().to_string();
+    let slot = host.short().unwrap().slot();
+    let wrong = if said.contains("acorn") {
+        "zebra-zipper"
+    } else {
+        "acorn-alarm"
+    };
+    let (_says, mut at_joiner) = by_short(&host, &format!("{slot}-{wrong}"));
+    let refused = JoinEvent::Failed(PairFailure::WrongCode.into());
+    assert_eq!(next(&mut at_joiner).await, refused);
+    assert_eq!(next(&mut at_host).await, HostEvent::ShortBurnt);
+    // The right one is worth nothing now, and that is no news to the host.
+    let (_says, mut at_joiner) = by_short(&host, &said);
+    assert_eq!(next(&mut at_joiner).await, refused);
+    let (_says, mut at_joiner) = joiner(host.code());
+    assert!(matches!(
+        next(&mut at_joiner).await,
+        JoinEvent::Words { .. }
+    ));
+    assert!(matches!(next(&mut at_host).await, HostEvent::Words { .. }));
+}
+
+#[tokio::test]
+async fn a_number_that_nobody_answers_for_is_said_so() {
+    let (_says, mut at_joiner) = joiner_by("999-acorn-alarm".parse().unwrap(), vec![]);
+    let event = next(&mut at_joiner).await;
+    let told = matches!(
+        &event,
+        JoinEvent::Failed(PairError::NotFound(999) | PairError::NoNetwork(_))
+    );
+    assert!(told, "{event:?}");
+}
+
+#[tokio::test]
+async fn an_earlier_release_is_told_so_on_either_side() {
+    let (host, _host_says, mut at_host) = host(VALID_FOR);
+    let identity = Identity::new(&[66; 32]).unwrap();
+    let client = identity.client(Trust::Anyone, &[ALPN_PAIR_BEFORE]).unwrap();
+    let out = quinn::Endpoint::client(SocketAddr::new(LOCALHOST, 0)).unwrap();
+    let at = host.code().addrs()[0];
+    let connection = out.connect_with(client, at, tls::SERVER_NAME).unwrap();
+    let connection = connection.await.unwrap();
+    let (mut send, mut recv) = connection.open_bi().await.unwrap();
+    send.write_all(&[3, 0, 0, 0, 0, 1, 9]).await.unwrap();
+    let told = recv.read_to_end(64).await.unwrap();
+    assert_eq!(told, [2, 0, 0, 0, 7, 3]);
+    assert_eq!(next(&mut at_host).await, HostEvent::Older);
+
+    let server = quinn::Endpoint::new(
+        quinn::EndpointConfig::default(),
+        Some(identity.server(Trust::Anyone, &[ALPN_PAIR_BEFORE]).unwrap()),
+        std::net::UdpSocket::bind((LOCALHOST, 0)).unwrap(),
+        Arc::new(quinn::TokioRuntime),
+    )
+    .unwrap();
+    let old_at = server.local_addr().unwrap();
+    tokio::spawn(async move {
+        let connection = server.accept().await.unwrap().await.unwrap();
+        let _closed = connection.closed().await;
+    });
+    let code = PairCode::new(&[old_at], host.code().secret()).unwrap();
+    let (_says, mut at_joiner) = joiner(&code);
+    let version = JoinEvent::Failed(PairFailure::Version.into());
+    assert_eq!(next(&mut at_joiner).await, version);
 }

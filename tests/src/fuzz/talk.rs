@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use bailey_envelope::{ChainId, DeviceKeys, DocId, Hash, Head};
 use bailey_model::{AccountId, DeviceId, Incarnation};
-use bailey_session::pair::{PairConfig, PairEvent, PairSecret, Pairing, Role, Welcome};
+use bailey_session::lan::{Asked, PORT, Service};
+use bailey_session::pair::{
+    PairConfig, PairEnd, PairEvent, PairPassword, PairSecret, Pairing, Welcome,
+};
 use bailey_session::{Claims, IngestFailure, MAX_PAYLOAD, Session, SessionConfig, SessionEvent};
 
 const ACCOUNT: AccountId = AccountId([7; 32]);
@@ -112,20 +115,27 @@ pub(super) fn sessions() -> Vec<Vec<u8>> {
         .into()
 }
 
-fn begin(role: Role) -> Option<Pairing> {
+/// The secret that both ends have.
+const SECRET: PairSecret = PairSecret([5; 10]);
+const HOST: PairEnd = PairEnd::Host {
+    long: SECRET,
+    short: None,
+};
+const JOINER: PairEnd = PairEnd::Joiner(PairPassword::Long(SECRET));
+
+fn begin(end: PairEnd) -> Option<Pairing> {
     let (host, joiner) = (DeviceKeys::generate([1; 64]), DeviceKeys::generate([2; 64]));
-    let (us, them) = match role {
-        Role::Host => (host.public(), joiner.public()),
-        Role::Joiner => (joiner.public(), host.public()),
+    let (us, them) = match end {
+        PairEnd::Host { .. } => (host.public(), joiner.public()),
+        PairEnd::Joiner(_) => (joiner.public(), host.public()),
     };
     Pairing::new(PairConfig {
-        role,
-        secret: PairSecret([5; 10]),
+        end,
         exporter: [6; 32],
         peer_key: them.ed25519,
         device: us,
         name: "device".to_owned(),
-        nonce: [8; 32],
+        entropy: [8; 64],
     })
     .ok()
 }
@@ -136,12 +146,8 @@ pub(super) fn pairing(data: &[u8]) {
     let [choice, step, said @ ..] = data else {
         return;
     };
-    let role = if choice & 1 == 0 {
-        Role::Host
-    } else {
-        Role::Joiner
-    };
-    let Some(mut pairing) = begin(role) else {
+    let end = if choice & 1 == 0 { HOST } else { JOINER };
+    let Some(mut pairing) = begin(end) else {
         return;
     };
     for piece in said.chunks(usize::from(*step) + 1) {
@@ -177,7 +183,7 @@ fn answer(pairing: &mut Pairing) -> Vec<Vec<u8>> {
 
 /// What either end said in a pairing that succeeded.
 pub(super) fn pairings() -> Vec<Vec<u8>> {
-    let (Some(mut host), Some(mut joiner)) = (begin(Role::Host), begin(Role::Joiner)) else {
+    let (Some(mut host), Some(mut joiner)) = (begin(HOST), begin(JOINER)) else {
         return Vec::new();
     };
     let (mut to_host, mut to_joiner) = (vec![0, 15], vec![1, 15]);
@@ -194,6 +200,33 @@ pub(super) fn pairings() -> Vec<Vec<u8>> {
     vec![to_host, to_joiner]
 }
 
+fn asked() -> Asked {
+    Asked {
+        id: 0x1234,
+        service: Service::Pair,
+        label: "417".to_owned(),
+    }
+}
+
+/// What anybody says in the group, and to who asked there.
+pub(super) fn lan(data: &[u8]) {
+    if let Some(asked) = Asked::from_bytes(data) {
+        assert!(asked.to_bytes().is_some() && asked.answer(4001).is_some());
+    }
+    let from = ([192, 168, 1, 11], PORT).into();
+    if let Some(at) = asked().answered(data, from) {
+        assert!(at.ip() == from.ip() && at.port() != 0);
+    }
+}
+
+/// A question and its answer.
+pub(super) fn lans() -> Vec<Vec<u8>> {
+    [asked().to_bytes(), asked().answer(4001)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,7 +240,7 @@ mod tests {
     fn the_pools_go_to_the_end() {
         assert!(sessions().iter().all(|said| holds(said, &[9; 100])));
         let [to_host, to_joiner] = pairings().try_into().unwrap();
-        assert!(to_host.ends_with(&[1, 0, 0, 0, 6]), "no Done: {to_host:?}");
+        assert!(to_host.ends_with(&[1, 0, 0, 0, 8]), "no Done: {to_host:?}");
         assert!(holds(&to_joiner, &[3; 300]), "no Welcome: {to_joiner:?}");
     }
 }

@@ -5,7 +5,8 @@ use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
 
 use bailey_docs_store::{
-    ChainId, DevicePublic, DocId, Head, IngestError, Ingested, Outcome, Role, Store, Urgency,
+    AccountError, ChainId, DocId, Hash, Head, IngestError, Ingested, Members, Outcome, Store,
+    Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event};
 use bailey_sync::IngestFailure;
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::super::clock;
 use super::super::pairing::Joined;
-use super::{StoreAsk, StoreTell, Tag, Thinner, members, synced_heads};
+use super::{AccountChange, StoreAsk, StoreTell, Tag, Thinner, synced_heads};
 use crate::config::Durable;
 use crate::log::log;
 
@@ -30,7 +31,7 @@ const MAX_WELCOME: usize = 4096;
 /// Most bytes of them.
 const MAX_WELCOME_BYTES: usize = 1 << 20;
 
-fn flat(opened: Vec<bailey_docs_store::Opened>) -> Vec<(DocId, DeviceId, Entry)> {
+pub(crate) fn flat(opened: Vec<bailey_docs_store::Opened>) -> Vec<(DocId, DeviceId, Entry)> {
     let of = |opened: bailey_docs_store::Opened| {
         let (doc, writer) = (opened.chain.doc, opened.chain.writer);
         opened
@@ -66,7 +67,7 @@ pub(super) struct Thread {
     store: Store,
     tells: mpsc::Sender<Vec<StoreTell>>,
     known_heads: BTreeMap<ChainId, u64>,
-    known_members: Vec<(DeviceId, DevicePublic, Role)>,
+    known_members: Members,
     /// Whether heads or members may have changed.
     changed: bool,
     last_durable: Instant,
@@ -90,7 +91,7 @@ impl Thread {
             .iter()
             .map(|head| (head.chain, head.seq))
             .collect();
-        let known_members = members(&store);
+        let known_members = store.members().clone();
         let last_durable = Instant::now();
         Self {
             store,
@@ -262,8 +263,8 @@ impl Thread {
                 let made = self.store.create_account(&name, now);
                 StoreTell::Account(made.map_err(|error| error.to_string()))
             }
-            StoreAsk::Offer { conn, device } => {
-                let offer = self.store.offer_add(device, Role::Full);
+            StoreAsk::Offer { conn, device, role } => {
+                let offer = self.store.offer_add(device, role);
                 let offer = offer.map(Box::new).map_err(|error| error.to_string());
                 StoreTell::Offered { conn, offer }
             }
@@ -278,6 +279,11 @@ impl Thread {
                     conn,
                     added: added.and_then(|()| self.welcome(offer.account)),
                 }
+            }
+            StoreAsk::Change { conn, change } => {
+                let changed = self.change(change);
+                let changed = changed.map_err(|error| error.to_string());
+                StoreTell::Changed { conn, changed }
             }
             StoreAsk::Join {
                 conn,
@@ -294,6 +300,21 @@ impl Thread {
                     account,
                 })
             }
+            StoreAsk::Recovery { conn, step } => {
+                let result = step.take(&mut self.store, now);
+                StoreTell::Recovery { conn, result }
+            }
+        }
+    }
+
+    fn change(&mut self, change: AccountChange) -> Result<Option<Hash>, AccountError> {
+        let now = clock::now();
+        // Others hear of it at once.
+        self.prompt = true;
+        match change {
+            AccountChange::Remove(devices) => self.store.remove(&devices, now).map(Some),
+            AccountChange::Role(device, role) => self.store.set_role(device, role, now).map(Some),
+            AccountChange::Rotate => self.store.rotate(now).map(|()| None),
         }
     }
 
@@ -424,11 +445,12 @@ impl Thread {
         if !self.changed {
             return None;
         }
-        let now = members(&self.store);
-        (now != self.known_members).then(|| {
-            self.known_members.clone_from(&now);
-            StoreTell::Members(now)
-        })
+        let now = self.store.members();
+        if *now == self.known_members {
+            return None;
+        }
+        self.known_members.clone_from(now);
+        Some(StoreTell::Members(Box::new(now.clone())))
     }
 
     /// Chains that grew since it was last said.

@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Crockford's base 32: no I, L, O or U.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Version in the first three bits.
-const VERSION: u8 = 1;
+/// Version in the first three bits: that of the protocol.
+const VERSION: u8 = 2;
 /// Addresses in a code: two or three networks of one machine, and short enough
 /// to be typed.
 const MAX_ADDRS: usize = 3;
@@ -32,7 +32,7 @@ impl fmt::Debug for PairSecret {
 
 /// What `device join` is given: where to, and the secret.
 ///
-/// Bytes: one byte of version (3 bits, 1), number of addresses (2 bits) and
+/// Bytes: one byte of version (3 bits, 2), number of addresses (2 bits) and
 /// their families (3 bits, the first address in the lowest, set for IPv6); each
 /// address as 4 or 16 bytes and a port, big endian; the secret; the first three
 /// bytes of SHA-256 over `bailey/pair/code/v1`, a zero byte and all of it.
@@ -67,6 +67,15 @@ pub enum CodeError {
     /// Made by another version.
     #[error("the code is of version {0}, made by another release of bailey")]
     Version(u8),
+    /// A short code with too few or too many words.
+    #[error("a short code is a number and two words, as 417-falcon-teapot; here are {0} words")]
+    Words(usize),
+    /// A word that no code has.
+    #[error("`{0}` is none of the words of a code")]
+    Word(String),
+    /// A number that no short code has.
+    #[error("a short code begins with a number from 1 to 999")]
+    Slot,
     /// No address, more than three, or one that means nothing elsewhere.
     #[error("a code needs one to three addresses that other devices can reach")]
     Addresses,

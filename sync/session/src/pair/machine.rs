@@ -7,30 +7,33 @@ use std::collections::VecDeque;
 use bailey_model::AccountId;
 
 use super::code::PairSecret;
+use super::pake::{Exchange, Side};
 use super::proof::{self, Link};
-use super::wire::{
-    END_CANCELLED, END_PROTOCOL, END_REFUSED, END_VERSION, Introduction, PairFrame, VERSION,
-};
+use super::short::{PairPassword, PasswordKind, ShortCode};
+use super::wire::{END_CANCELLED, END_PROTOCOL, END_REFUSED, END_VERSION, Introduction, PairFrame};
 use super::{MAX_FIRST_PAYLOAD, MAX_PAIR_PAYLOAD, MAX_WELCOME, MAX_WELCOME_ADDRS};
 use crate::DevicePublic;
 use crate::wire::{Blob, Cut, Cutter, List, decode, encode};
 
-/// Which end.
+/// Which end, and what it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// The device of the account, which made the code.
-    Host,
-    /// The new device, which was given the code.
-    Joiner,
+pub enum PairEnd {
+    /// The device of the account, which made the codes.
+    Host {
+        /// The secret of the long one.
+        long: PairSecret,
+        /// The short one, unless it is burnt.
+        short: Option<ShortCode>,
+    },
+    /// The new device, which was given one of them.
+    Joiner(PairPassword),
 }
 
 /// What a pairing starts from.
 #[derive(Debug, Clone)]
 pub struct PairConfig {
     /// Which end we are.
-    pub role: Role,
-    /// The code's secret.
-    pub secret: PairSecret,
+    pub end: PairEnd,
     /// Exporter of the connection ([`super::EXPORTER_LABEL`]).
     pub exporter: [u8; 32],
     /// Ed25519 key that the peer proved in TLS.
@@ -39,8 +42,8 @@ pub struct PairConfig {
     pub device: DevicePublic,
     /// Our name, 1 to 64 characters.
     pub name: String,
-    /// 32 bytes from the operating system, for this connection alone.
-    pub nonce: [u8; 32],
+    /// Bytes from the operating system, for this connection alone.
+    pub entropy: [u8; 64],
 }
 
 /// What a new device needs to be one of the account.
@@ -116,15 +119,29 @@ pub struct WrongStep;
 #[derive(Debug)]
 enum Stage {
     // Host.
-    AwaitProve,
-    AwaitReveal { commit: [u8; 32] },
+    AwaitOpen {
+        long: PairSecret,
+        short: Option<ShortCode>,
+    },
+    AwaitProve {
+        key: [u8; 32],
+    },
+    AwaitReveal {
+        commit: [u8; 32],
+    },
     AwaitConfirm,
     AwaitOffer,
     AwaitCosign,
     AwaitWelcome,
     AwaitDone,
     // Joiner.
-    AwaitAnswer { commit: [u8; 32] },
+    AwaitAnswer {
+        half: Exchange,
+    },
+    AwaitProof {
+        key: [u8; 32],
+        commit: [u8; 32],
+    },
     AwaitHostOffer,
     AwaitOurCosign,
     AwaitHostWelcome,
@@ -135,10 +152,12 @@ enum Stage {
 /// One connection of a pairing.
 #[derive(Debug)]
 pub struct Pairing {
-    secret: PairSecret,
     link: Link,
     me: Introduction,
     nonce: [u8; 32],
+    /// For the exchange.
+    seed: [u8; 32],
+    kind: Option<PasswordKind>,
     stage: Stage,
     cutter: Cutter,
     out: VecDeque<Vec<u8>>,
@@ -152,24 +171,25 @@ impl Pairing {
     /// [`WrongStep`] if our name is not 1 to 64 characters long.
     pub fn new(config: PairConfig) -> Result<Self, WrongStep> {
         let PairConfig {
-            role,
-            secret,
+            end,
             exporter,
             peer_key,
             device,
             name,
-            nonce,
+            entropy,
         } = config;
         let me = Introduction::new(&device, &name);
         if !me.name_fits() {
             return Err(WrongStep);
         }
-        let (host, joiner) = match role {
-            Role::Host => (device.ed25519, peer_key),
-            Role::Joiner => (peer_key, device.ed25519),
+        let (host, joiner) = match end {
+            PairEnd::Host { .. } => (device.ed25519, peer_key),
+            PairEnd::Joiner(_) => (peer_key, device.ed25519),
         };
+        let (mut nonce, mut seed) = ([0; 32], [0; 32]);
+        nonce.copy_from_slice(&entropy[..32]);
+        seed.copy_from_slice(&entropy[32..]);
         let mut pairing = Self {
-            secret,
             link: Link {
                 exporter,
                 host,
@@ -177,22 +197,36 @@ impl Pairing {
             },
             me,
             nonce,
-            stage: Stage::AwaitProve,
+            seed,
+            kind: None,
+            stage: Stage::Over,
             cutter: Cutter::new(MAX_FIRST_PAYLOAD),
             out: VecDeque::new(),
             events: VecDeque::new(),
         };
-        if role == Role::Joiner {
-            let commit = proof::commit(&pairing.nonce, &pairing.me);
-            let mac = proof::joiner_mac(secret, &pairing.link, &commit).ok_or(WrongStep)?;
-            pairing.send(&PairFrame::Prove {
-                version: VERSION,
-                commit,
-                mac,
-            })?;
-            pairing.stage = Stage::AwaitAnswer { commit };
-        }
+        pairing.stage = match end {
+            PairEnd::Host { long, short } => Stage::AwaitOpen { long, short },
+            PairEnd::Joiner(password) => {
+                let (half, element) = pairing.exchange(Side::Joiner, &password).ok_or(WrongStep)?;
+                pairing.send(&PairFrame::Open {
+                    code: password.kind(),
+                    element,
+                })?;
+                Stage::AwaitAnswer { half }
+            }
+        };
         Ok(pairing)
+    }
+
+    fn exchange(&mut self, side: Side, password: &PairPassword) -> Option<(Exchange, [u8; 32])> {
+        self.kind = Some(password.kind());
+        Exchange::start(side, &password.bytes(), &self.link, self.seed)
+    }
+
+    /// Which code the peer, or we, tried; `None` before it was said.
+    #[must_use]
+    pub fn kind(&self) -> Option<PasswordKind> {
+        self.kind
     }
 
     fn send(&mut self, frame: &PairFrame) -> Result<(), WrongStep> {
@@ -227,16 +261,17 @@ impl Pairing {
                 }));
                 return;
             }
-            (
-                Stage::AwaitProve,
-                PairFrame::Prove {
-                    version,
-                    commit,
-                    mac,
-                },
-            ) => self.handle_prove(version, commit, &mac),
-            (Stage::AwaitAnswer { commit }, PairFrame::Answer { mac, nonce, host }) => {
-                self.handle_answer(&commit, &mac, &nonce, &host)
+            (Stage::AwaitOpen { long, short }, PairFrame::Open { code, element }) => {
+                self.handle_open(long, short, code, &element)
+            }
+            (Stage::AwaitAnswer { half }, PairFrame::Answer { element }) => {
+                self.handle_answer(half, &element)
+            }
+            (Stage::AwaitProve { key }, PairFrame::Prove { commit, mac }) => {
+                self.handle_prove(&key, commit, &mac)
+            }
+            (Stage::AwaitProof { key, commit }, PairFrame::Proof { mac, nonce, host }) => {
+                self.handle_proof(&key, &commit, &mac, &nonce, &host)
             }
             (Stage::AwaitReveal { commit }, PairFrame::Reveal { nonce, joiner }) => {
                 self.handle_reveal(&commit, &nonce, &joiner)
@@ -278,42 +313,73 @@ impl Pairing {
         }
     }
 
-    fn handle_prove(
+    /// Nothing is learnt from our element by who does not prove after it.
+    fn handle_open(
         &mut self,
-        version: u16,
-        commit: [u8; 32],
-        mac: &[u8; 32],
+        long: PairSecret,
+        short: Option<ShortCode>,
+        code: PasswordKind,
+        element: &[u8; 32],
     ) -> Result<Stage, (u8, PairFailure)> {
-        if version != VERSION {
-            return Err((END_VERSION, PairFailure::Version));
-        }
-        if !proof::equal(proof::joiner_mac(self.secret, &self.link, &commit), mac) {
-            return Err((END_REFUSED, PairFailure::WrongCode));
-        }
-        let mac = proof::host_mac(self.secret, &self.link, &commit, &self.nonce, &self.me)
-            .ok_or((END_PROTOCOL, PairFailure::Protocol))?;
-        let answer = PairFrame::Answer {
-            mac,
-            nonce: self.nonce,
-            host: self.me.clone(),
+        self.kind = Some(code);
+        let password = match code {
+            PasswordKind::Long => Some(PairPassword::Long(long)),
+            PasswordKind::Short => short.map(PairPassword::Short),
         };
-        self.send(&answer)
-            .map_err(|WrongStep| (END_PROTOCOL, PairFailure::Protocol))?;
-        self.events.push_back(PairEvent::Proved);
-        Ok(Stage::AwaitReveal { commit })
+        let password = password.ok_or((END_REFUSED, PairFailure::WrongCode))?;
+        let protocol = (END_PROTOCOL, PairFailure::Protocol);
+        let (half, ours) = self.exchange(Side::Host, &password).ok_or(protocol)?;
+        let key = half.finish(element).ok_or(protocol)?;
+        self.send(&PairFrame::Answer { element: ours })
+            .map_err(|WrongStep| protocol)?;
+        Ok(Stage::AwaitProve { key })
     }
 
     fn handle_answer(
         &mut self,
+        half: Exchange,
+        element: &[u8; 32],
+    ) -> Result<Stage, (u8, PairFailure)> {
+        let protocol = (END_PROTOCOL, PairFailure::Protocol);
+        let key = half.finish(element).ok_or(protocol)?;
+        let commit = proof::commit(&self.nonce, &self.me);
+        let mac = proof::joiner_mac(&key, &self.link, &commit).ok_or(protocol)?;
+        self.send(&PairFrame::Prove { commit, mac })
+            .map_err(|WrongStep| protocol)?;
+        Ok(Stage::AwaitProof { key, commit })
+    }
+
+    fn handle_prove(
+        &mut self,
+        key: &[u8; 32],
+        commit: [u8; 32],
+        mac: &[u8; 32],
+    ) -> Result<Stage, (u8, PairFailure)> {
+        if !proof::equal(proof::joiner_mac(key, &self.link, &commit), mac) {
+            return Err((END_REFUSED, PairFailure::WrongCode));
+        }
+        let protocol = (END_PROTOCOL, PairFailure::Protocol);
+        let mac =
+            proof::host_mac(key, &self.link, &commit, &self.nonce, &self.me).ok_or(protocol)?;
+        let proof = PairFrame::Proof {
+            mac,
+            nonce: self.nonce,
+            host: self.me.clone(),
+        };
+        self.send(&proof).map_err(|WrongStep| protocol)?;
+        self.events.push_back(PairEvent::Proved);
+        Ok(Stage::AwaitReveal { commit })
+    }
+
+    fn handle_proof(
+        &mut self,
+        key: &[u8; 32],
         commit: &[u8; 32],
         mac: &[u8; 32],
         nonce: &[u8; 32],
         host: &Introduction,
     ) -> Result<Stage, (u8, PairFailure)> {
-        if !proof::equal(
-            proof::host_mac(self.secret, &self.link, commit, nonce, host),
-            mac,
-        ) {
+        if !proof::equal(proof::host_mac(key, &self.link, commit, nonce, host), mac) {
             return Err((END_REFUSED, PairFailure::WrongCode));
         }
         if host.ed25519 != self.link.host || !host.name_fits() {
@@ -450,6 +516,18 @@ impl Pairing {
         })?;
         self.stage = Stage::AwaitDone;
         Ok(())
+    }
+
+    /// Host: the short code is worthless from now on; who is at it is refused.
+    pub fn burn_short(&mut self) {
+        match &mut self.stage {
+            Stage::AwaitOpen { short, .. } => *short = None,
+            Stage::Over => {}
+            _ if self.kind == Some(PasswordKind::Short) => {
+                self.fail(END_REFUSED, PairFailure::WrongCode);
+            }
+            _ => {}
+        }
     }
 
     /// Ends it from our side.

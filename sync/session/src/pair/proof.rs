@@ -1,10 +1,9 @@
-//! Proofs of the secret, and the words.
+//! Proofs that both came to one key, and the words.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::code::PairSecret;
 use super::wire::Introduction;
 use super::words::WORDS;
 
@@ -19,7 +18,7 @@ pub(crate) struct Link {
 
 pub(crate) fn commit(nonce: &[u8; 32], joiner: &Introduction) -> [u8; 32] {
     Sha256::new()
-        .chain_update(b"bailey/pair/commit/v1\0")
+        .chain_update(b"bailey/pair/commit/v2\0")
         .chain_update(nonce)
         .chain_update(joiner.ed25519)
         .chain_update(joiner.x25519)
@@ -28,19 +27,19 @@ pub(crate) fn commit(nonce: &[u8; 32], joiner: &Introduction) -> [u8; 32] {
         .into()
 }
 
-fn mac(secret: PairSecret, parts: &[&[u8]]) -> Option<[u8; 32]> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0).ok()?;
+fn mac(key: &[u8; 32], parts: &[&[u8]]) -> Option<[u8; 32]> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     for part in parts {
         mac.update(part);
     }
     Some(mac.finalize().into_bytes().into())
 }
 
-pub(crate) fn joiner_mac(secret: PairSecret, link: &Link, commit: &[u8; 32]) -> Option<[u8; 32]> {
+pub(crate) fn joiner_mac(key: &[u8; 32], link: &Link, commit: &[u8; 32]) -> Option<[u8; 32]> {
     mac(
-        secret,
+        key,
         &[
-            b"bailey/pair/joiner/v1\0",
+            b"bailey/pair/joiner/v2\0",
             &link.exporter,
             &link.host,
             &link.joiner,
@@ -50,16 +49,16 @@ pub(crate) fn joiner_mac(secret: PairSecret, link: &Link, commit: &[u8; 32]) -> 
 }
 
 pub(crate) fn host_mac(
-    secret: PairSecret,
+    key: &[u8; 32],
     link: &Link,
     commit: &[u8; 32],
     nonce: &[u8; 32],
     host: &Introduction,
 ) -> Option<[u8; 32]> {
     mac(
-        secret,
+        key,
         &[
-            b"bailey/pair/host/v1\0",
+            b"bailey/pair/host/v2\0",
             &link.exporter,
             &link.host,
             &link.joiner,
@@ -85,7 +84,7 @@ pub(crate) fn words(
     host: &Introduction,
 ) -> [&'static str; 4] {
     let digest = Sha256::new()
-        .chain_update(b"bailey/pair/words/v1\0")
+        .chain_update(b"bailey/pair/words/v2\0")
         .chain_update(link.exporter)
         .chain_update(joiner_nonce)
         .chain_update(host_nonce)

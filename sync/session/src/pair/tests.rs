@@ -114,11 +114,32 @@ fn the_words_are_distinct() {
     assert_eq!(sorted.len(), 256);
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Host,
+    Joiner,
+}
+
+fn short(text: &str) -> ShortCode {
+    match text.parse().unwrap() {
+        AnyCode::Short(code) => code,
+        AnyCode::Long(code) => panic!("{code}"),
+    }
+}
+
+const SHORT: &str = "417-falcon-teapot";
+
 fn config(role: Role, secret: PairSecret, exporter: u8) -> PairConfig {
     let (me, peer) = if role == Role::Host { (1, 2) } else { (2, 1) };
+    let end = match role {
+        Role::Host => PairEnd::Host {
+            long: secret,
+            short: Some(short(SHORT)),
+        },
+        Role::Joiner => PairEnd::Joiner(PairPassword::Long(secret)),
+    };
     PairConfig {
-        role,
-        secret,
+        end,
         exporter: [exporter; 32],
         peer_key: [peer; 32],
         device: DevicePublic {
@@ -126,7 +147,24 @@ fn config(role: Role, secret: PairSecret, exporter: u8) -> PairConfig {
             x25519: [me + 10; 32],
         },
         name: format!("device {me}"),
-        nonce: [me + 20; 32],
+        entropy: [me + 20; 64],
+    }
+}
+
+fn with_short(text: &str, exporter: u8) -> PairConfig {
+    PairConfig {
+        end: PairEnd::Joiner(PairPassword::Short(short(text))),
+        ..config(Role::Joiner, SECRET, exporter)
+    }
+}
+
+/// Frames in turn until the host has seen this many of the joiner's.
+fn steps(host: &mut Pairing, joiner: &mut Pairing, frames: usize) {
+    for at in 0..frames {
+        host.handle_bytes(&joiner.poll_transmit().unwrap());
+        if at + 1 < frames {
+            joiner.handle_bytes(&host.poll_transmit().unwrap());
+        }
     }
 }
 
@@ -233,25 +271,225 @@ fn a_wrong_secret_or_another_connection_proves_nothing() {
 }
 
 #[test]
-fn a_host_that_does_not_know_the_secret_is_found_out() {
-    let mut host = Pairing::new(config(Role::Host, PairSecret([0; 10]), 5)).unwrap();
+fn a_host_that_does_not_know_the_code_is_found_out_and_learns_one_guess() {
+    // Whatever it answers: as an honest one with another code, with its peer's own
+    // element, with what an honest host said on another connection.
+    let mut liar = Pairing::new(config(Role::Host, PairSecret([0; 10]), 5)).unwrap();
+    let (mut honest, mut joiner) = pair();
+    steps(&mut liar, &mut joiner, 2);
+    let refused = Some(PairEvent::Failed(PairFailure::WrongCode));
+    assert_eq!(liar.poll_event(), refused);
+    let proof_of = |host: &mut Pairing, exporter| {
+        let mut other = Pairing::new(config(Role::Joiner, SECRET, exporter)).unwrap();
+        steps(host, &mut other, 2);
+        host.poll_transmit().unwrap()
+    };
+    joiner.handle_bytes(&proof_of(&mut honest, 5));
+    assert_eq!(joiner.poll_event(), refused, "a proof of another exchange");
+
     let (_, mut joiner) = pair();
-    // It answers whatever came.
-    let _ = joiner.poll_transmit();
-    let mut helper = Pairing::new(config(Role::Joiner, PairSecret([0; 10]), 5)).unwrap();
-    host.handle_bytes(&helper.poll_transmit().unwrap());
+    let Some(PairFrame::Open { element, .. }) = decode(&joiner.poll_transmit().unwrap()[4..])
+    else {
+        panic!()
+    };
+    joiner.handle_bytes(&encode(&PairFrame::Answer { element }, usize::MAX).unwrap());
+    let Some(PairFrame::Prove { mac, .. }) = decode(&joiner.poll_transmit().unwrap()[4..]) else {
+        panic!()
+    };
+    let proof = PairFrame::Proof {
+        mac,
+        nonce: [1; 32],
+        host: super::wire::Introduction::new(
+            &DevicePublic {
+                ed25519: [1; 32],
+                x25519: [11; 32],
+            },
+            "device 1",
+        ),
+    };
+    joiner.handle_bytes(&encode(&proof, usize::MAX).unwrap());
+    assert_eq!(joiner.poll_event(), refused, "its own messages come back");
+}
+
+#[test]
+fn a_short_code_goes_through_and_a_wrong_word_does_not() {
+    for (text, right) in [
+        (SHORT, true),
+        ("417 FALCON teapot", true),
+        ("417-falcon-temple", false),
+        ("417-teapot-falcon", false),
+        ("418-falcon-teapot", false),
+    ] {
+        let (mut host, _) = pair();
+        let mut joiner = Pairing::new(with_short(text, 5)).unwrap();
+        relay(&mut host, &mut joiner);
+        assert_eq!(host.kind(), Some(PasswordKind::Short));
+        if right {
+            assert_eq!(host.poll_event(), Some(PairEvent::Proved));
+            assert_eq!(words(&mut host), words(&mut joiner));
+        } else {
+            let refused = Some(PairEvent::Failed(PairFailure::WrongCode));
+            assert_eq!(
+                (host.poll_event(), joiner.poll_event()),
+                (refused.clone(), refused)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_passed_before_proves_nothing_on_another_connection() {
+    // A joiner's frames of one connection, again on the next: the host has drawn
+    // another element, and the exporter is another.
+    let (mut host, mut joiner) = pair();
+    let open = joiner.poll_transmit().unwrap();
+    host.handle_bytes(&open);
     joiner.handle_bytes(&host.poll_transmit().unwrap());
+    let prove = joiner.poll_transmit().unwrap();
+    host.handle_bytes(&prove);
+    assert_eq!(host.poll_event(), Some(PairEvent::Proved));
+    for (exporter, entropy) in [(5, 99), (6, 21)] {
+        let mut again = config(Role::Host, SECRET, exporter);
+        again.entropy = [entropy; 64];
+        let mut host = Pairing::new(again).unwrap();
+        host.handle_bytes(&open);
+        host.handle_bytes(&prove);
+        let refused = Some(PairEvent::Failed(PairFailure::WrongCode));
+        assert_eq!(host.poll_event(), refused, "{exporter} {entropy}");
+    }
+}
+
+#[test]
+fn one_between_gets_one_guess_a_connection_and_nothing_to_search_after() {
+    // He passes both ways on two connections: two exporters, so neither side comes to
+    // the other's key although both have the right code.
+    let (mut host, _) = pair();
+    let mut joiner = Pairing::new(with_short(SHORT, 6)).unwrap();
+    relay(&mut host, &mut joiner);
+    let refused = Some(PairEvent::Failed(PairFailure::WrongCode));
     assert_eq!(
-        joiner.poll_event(),
-        Some(PairEvent::Failed(PairFailure::WrongCode))
+        (host.poll_event(), joiner.poll_event()),
+        (refused.clone(), refused)
     );
+    // What he has seen fits every code alike: an element of another code is none the
+    // less an element, and leads to a key.
+    for text in ["1-acorn-acorn", "999-zipper-zebra", SHORT] {
+        let (mut host, _) = pair();
+        let mut joiner = Pairing::new(with_short(text, 5)).unwrap();
+        host.handle_bytes(&joiner.poll_transmit().unwrap());
+        let answer: Option<PairFrame> = decode(&host.poll_transmit().unwrap()[4..]);
+        assert!(matches!(answer, Some(PairFrame::Answer { .. })));
+        assert_eq!(host.poll_event(), None, "nothing is said before the proof");
+    }
+}
+
+#[test]
+fn what_is_no_element_ends_it() {
+    // y = 2 is on no point of the curve.
+    let mut element = [0; 32];
+    element[0] = 2;
+    let (mut host, mut joiner) = pair();
+    let open = PairFrame::Open {
+        code: PasswordKind::Short,
+        element,
+    };
+    host.handle_bytes(&encode(&open, usize::MAX).unwrap());
+    joiner.handle_bytes(&encode(&PairFrame::Answer { element }, usize::MAX).unwrap());
+    let protocol = Some(PairEvent::Failed(PairFailure::Protocol));
+    assert_eq!(
+        (host.poll_event(), joiner.poll_event()),
+        (protocol.clone(), protocol)
+    );
+}
+
+#[test]
+fn a_burnt_short_code_is_refused_at_every_step_and_the_long_one_is_not() {
+    for frames in 0..=2 {
+        let (mut host, _) = pair();
+        let mut joiner = Pairing::new(with_short(SHORT, 5)).unwrap();
+        if frames == 0 {
+            host.burn_short();
+        }
+        if frames > 0 {
+            host.handle_bytes(&joiner.poll_transmit().unwrap());
+            host.burn_short();
+        }
+        relay(&mut host, &mut joiner);
+        let refused = Some(PairEvent::Failed(PairFailure::WrongCode));
+        assert_eq!(
+            (host.poll_event(), joiner.poll_event()),
+            (refused.clone(), refused)
+        );
+    }
+    let (mut host, mut joiner) = pair();
+    host.burn_short();
+    relay(&mut host, &mut joiner);
+    assert_eq!(host.poll_event(), Some(PairEvent::Proved));
+    host.burn_short();
+    assert_eq!(words(&mut host), words(&mut joiner));
+}
+
+#[test]
+fn short_codes_are_read_as_people_say_them() {
+    let code = short(SHORT);
+    assert_eq!((code.slot(), code.to_string()), (417, SHORT.to_owned()));
+    for text in [
+        " 417 falcon teapot ",
+        "417-Falcon Teapot",
+        "417 - falcon - teapot",
+    ] {
+        assert_eq!(short(text), code, "{text}");
+    }
+    let refused = |text: &str| text.parse::<AnyCode>().unwrap_err();
+    assert_eq!(refused("417"), CodeError::Words(0));
+    assert_eq!(refused("417-falcon"), CodeError::Words(1));
+    assert_eq!(refused("417-falcon-teapot-teapot"), CodeError::Words(3));
+    assert_eq!(
+        refused("417-falcon-teapots"),
+        CodeError::Word("teapots".to_owned())
+    );
+    assert_eq!(refused("0-falcon-teapot"), CodeError::Slot);
+    // A long code never looks like one.
+    let long = self::code(&["192.168.1.7:4001"]);
+    assert_eq!(long.to_string().parse(), Ok(AnyCode::Long(long)));
+    assert!(!format!("{code:?}").contains("falcon"));
+    for seed in 0..=255 {
+        let code = ShortCode::of_random([seed, 255 - seed, 1, 2, seed, 4, seed, 255 - seed]);
+        assert!((1..=999).contains(&code.slot()));
+        assert_eq!(short(&code.to_string()), code);
+    }
+}
+
+#[test]
+fn a_device_makes_five_short_codes_an_hour() {
+    let (mut budget, minute) = (ShortCodeBudget::default(), 60_000);
+    for at in 0..5 {
+        assert_eq!(budget.take(at * minute), Ok(()));
+    }
+    assert_eq!(budget.take(5 * minute), Err(55 * minute));
+    assert_eq!(budget.take(60 * minute - 1), Err(1));
+    assert_eq!(budget.take(60 * minute), Ok(()));
+    assert_eq!(budget.take(60 * minute), Err(minute));
+}
+
+#[test]
+fn a_joiner_of_version_1_is_told_in_its_own_words() {
+    // Length 2, tag 7 (`End` there), reason 3.
+    assert_eq!(refusal_of_version_1(), [2, 0, 0, 0, 7, 3]);
+}
+
+#[test]
+fn a_code_of_the_version_before_is_named_as_such() {
+    // 192.168.1.7:4001 and the secret of these tests, by the release before.
+    let old = "530A-G087-1YGH-FZR0-0E00-JK81-0BX6-S181";
+    assert_eq!(old.parse::<AnyCode>(), Err(CodeError::Version(1)));
 }
 
 #[test]
 fn what_was_committed_to_cannot_be_changed_after() {
     for field in 0..3 {
         let (mut host, mut joiner) = pair();
-        host.handle_bytes(&joiner.poll_transmit().unwrap());
+        steps(&mut host, &mut joiner, 2);
         joiner.handle_bytes(&host.poll_transmit().unwrap());
         let reveal = joiner.poll_transmit().unwrap();
         let Some(PairFrame::Reveal {
@@ -299,10 +537,10 @@ fn one_between_who_knows_the_code_cannot_make_the_words_equal() {
             ed25519: [3; 32],
             x25519: [nonce; 32],
         };
-        to_host.nonce = [nonce; 32];
+        to_host.entropy = [nonce; 64];
         let mut to_joiner = config(Role::Host, SECRET, 6);
         to_joiner.device = to_host.device;
-        to_joiner.nonce = [nonce; 32];
+        to_joiner.entropy = [nonce; 64];
         let mut at_host = config(Role::Host, SECRET, 5);
         at_host.peer_key = [3; 32];
         let mut at_joiner = config(Role::Joiner, SECRET, 6);

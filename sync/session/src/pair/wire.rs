@@ -4,11 +4,10 @@ use core::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::short::PasswordKind;
 use super::{MAX_NAME, MAX_WELCOME, MAX_WELCOME_ADDRS};
 use crate::DevicePublic;
 use crate::wire::{Blob, List};
-
-pub(crate) const VERSION: u16 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Introduction {
@@ -64,12 +63,18 @@ impl From<Addr> for SocketAddr {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PairFrame {
+    Open {
+        code: PasswordKind,
+        element: [u8; 32],
+    },
+    Answer {
+        element: [u8; 32],
+    },
     Prove {
-        version: u16,
         commit: [u8; 32],
         mac: [u8; 32],
     },
-    Answer {
+    Proof {
         mac: [u8; 32],
         nonce: [u8; 32],
         host: Introduction,
@@ -106,4 +111,10 @@ pub(crate) const END_VERSION: u8 = 3;
 #[must_use]
 pub fn refusal() -> Vec<u8> {
     crate::wire::encode(&PairFrame::End(END_REFUSED), super::MAX_FIRST_PAYLOAD).unwrap_or_default()
+}
+
+/// The frame that tells a joiner of version 1 so: there `End` has the tag 7.
+#[must_use]
+pub fn refusal_of_version_1() -> Vec<u8> {
+    vec![2, 0, 0, 0, 7, END_VERSION]
 }

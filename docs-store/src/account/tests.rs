@@ -1,0 +1,5 @@
+mod gossip;
+mod model;
+mod random;
+mod records;
+mod rules;

@@ -1,0 +1,76 @@
+//! How much of anything is taken of a writer, and of an account.
+
+use bailey_envelope::{Header, Kind};
+use bailey_model::DeviceId;
+
+use crate::account::Act;
+use crate::chains::Chain;
+use crate::error::IngestError;
+use crate::store::Store;
+
+/// Most chains of one writer: a start of it makes a few, so this is years.
+const MAX_CHAINS: usize = 65_536;
+/// Most records of an account that are taken: judging who is a member stays well
+/// below a second.
+pub(crate) const MAX_RECORDS: usize = 1024;
+/// Most acts of one kind by one writer, so that no device uses up the account's room.
+const MAX_OF_KIND: usize = 128;
+/// Room that only removals, acks and resets may use: a door can be shut when it is full.
+const KEPT_FREE: usize = 256;
+/// Highest segment number within one chain.
+pub(super) const MAX_SEGMENT: u32 = 65_536;
+
+impl Store {
+    pub(super) fn check_caps(&self, chain: &Chain, header: &Header) -> Result<(), IngestError> {
+        let fields = &header.fields;
+        let writer = fields.chain.writer;
+        if chain.seq == 0 {
+            let chains = self.chains.keys().filter(|id| id.writer == writer).count();
+            if chains >= MAX_CHAINS {
+                return Err(IngestError::TooManyChains(writer));
+            }
+        }
+        if fields.chain.doc.is_plain() {
+            let fits = fields.segment == 0;
+            return if fits {
+                Ok(())
+            } else {
+                Err(IngestError::Misfit("segment"))
+            };
+        }
+        match fields.kind {
+            Kind::Tail | Kind::Closed => {}
+            Kind::Head | Kind::Record => return Err(IngestError::Misfit("kind")),
+        }
+        if fields.segment == 0 || fields.segment > MAX_SEGMENT || fields.segment < chain.segment {
+            return Err(IngestError::Misfit("segment"));
+        }
+        if fields.segment == chain.segment && header.key_id != chain.key_id {
+            return Err(IngestError::Misfit("key within a segment"));
+        }
+        Ok(())
+    }
+
+    /// Whether the account has room for one more record.
+    pub(super) fn check_room(&self, writer: &DeviceId, act: &Act) -> Result<(), IngestError> {
+        let nodes = self.account.as_ref().map(|account| account.records.nodes());
+        let nodes = nodes.unwrap_or_default();
+        let shuts = matches!(
+            act,
+            Act::Remove { .. } | Act::Ack { .. } | Act::Reset { .. }
+        );
+        let room = if shuts {
+            MAX_RECORDS
+        } else {
+            MAX_RECORDS - KEPT_FREE
+        };
+        let kind = std::mem::discriminant(act);
+        let same = nodes
+            .iter()
+            .filter(|node| node.signer == *writer && std::mem::discriminant(&node.act) == kind);
+        if nodes.len() >= room || same.count() >= MAX_OF_KIND {
+            return Err(IngestError::Misfit("account has too many records"));
+        }
+        Ok(())
+    }
+}

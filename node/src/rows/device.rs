@@ -1,0 +1,51 @@
+//! Rows about the devices of an account.
+
+use serde::{Deserialize, Serialize};
+
+/// A device of the account.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeviceRow {
+    /// Schema version.
+    pub v: u32,
+    /// Id, hex.
+    pub id: String,
+    /// What it calls itself.
+    pub name: String,
+    /// `full`, `stop`, `watch`, `runs`; `removed` for one that is none any more.
+    pub role: String,
+    /// Whether it is this one.
+    pub this: bool,
+    /// Whether a session with it is up.
+    pub connected: bool,
+    /// When it was heard last, RFC 3339 UTC.
+    #[serde(default)]
+    pub last_heard: Option<String>,
+    /// Who removed it, where its role is `removed`.
+    #[serde(default)]
+    pub removed_by: Option<String>,
+    /// Which devices have not said yet that they applied that.
+    #[serde(default)]
+    pub unconfirmed: Vec<String>,
+    /// A removal of its own against one of it, in words.
+    #[serde(default)]
+    pub conflict: Option<String>,
+}
+
+/// Devices that were removed, and what is true of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RemovedRow {
+    /// Schema version.
+    pub v: u32,
+    /// Ids, hex.
+    pub devices: Vec<String>,
+    /// What they called themselves.
+    pub names: Vec<String>,
+    /// Boxes whose audit they could read, `NAME@DEVICE`.
+    pub could_read: Vec<String>,
+    /// When one of them was heard last, RFC 3339 UTC.
+    pub last_heard: Option<String>,
+    /// Devices that they had added, and that stay.
+    pub added: Vec<String>,
+    /// Which devices have not said yet that they applied it.
+    pub unconfirmed: Vec<String>,
+}
