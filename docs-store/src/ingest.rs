@@ -8,12 +8,13 @@
 
 mod back;
 mod opening;
+mod record;
 
 use bailey_envelope::{
     ChainId, DecodeError, DevicePublic, DocId, Hash, Header, Kind, MAX_ENVELOPE, Tombstone,
     Verified, peek, verify,
 };
-use bailey_model::{AccountId, DeviceId, Entry, Timestamp};
+use bailey_model::{AccountId, Entry, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::account::{Act, Record};
@@ -22,22 +23,16 @@ use crate::db::DbError;
 use crate::error::{Fork, IngestError, QuarantineReason};
 use crate::keys::{KeyRecord, store_epoch, store_wraps};
 use crate::spans::{self, Span};
-use crate::store::{Store, node_of};
+use crate::store::Store;
 use crate::thin::{Noted, tables};
 
 pub(crate) use back::Successors;
 use opening::{Opener, Opening};
 pub(crate) use opening::{SegmentCache, apply, check_numbers};
+pub(crate) use record::MAX_RECORDS;
 
 /// Most chains of one writer: a start of it makes a few, so this is years.
 const MAX_CHAINS: usize = 65_536;
-/// Most records of an account that are taken: judging who is a member stays well
-/// below a second.
-pub(crate) const MAX_RECORDS: usize = 1024;
-/// Most acts of one kind by one writer, so that no device uses up the account's room.
-const MAX_OF_KIND: usize = 128;
-/// Room that only removals, acks and resets may use: a door can be shut when it is full.
-const KEPT_FREE: usize = 256;
 /// Highest segment number within one chain.
 const MAX_SEGMENT: u32 = 65_536;
 /// Most envelopes opened at once when a key arrives, so that one call stays
@@ -254,57 +249,6 @@ impl Store {
         }
         if fields.segment == chain.segment && header.key_id != chain.key_id {
             return Err(IngestError::Misfit("key within a segment"));
-        }
-        Ok(())
-    }
-
-    fn ingest_record(
-        &mut self,
-        mut chain: Chain,
-        verified: &Verified<'_>,
-        bytes: &[u8],
-        now: Timestamp,
-    ) -> Result<Ingested, IngestError> {
-        let fields = verified.header.fields;
-        let body = verified.plain().map_err(|_| IngestError::Misfit("suite"))?;
-        let record = Record::decode(body)?;
-        record.check(&fields)?;
-        self.check_room(&fields.chain.writer, &record.act)?;
-        chain.opened = fields.seq;
-        self.keep(chain, verified, bytes, now, |_, _| Ok(()))?;
-        let before = self.members().clone();
-        self.count_record(node_of(&fields, verified.hash, record));
-        let members_changed = before != *self.members();
-        // Within a join nothing is handed out: it may come to nothing.
-        if members_changed && self.db.is_autocommit() {
-            // What cannot be handed out now is owed, and each sealing tries
-            // and reports it.
-            drop(self.settle(now));
-        }
-        let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
-        ingested.members_changed = members_changed;
-        Ok(ingested)
-    }
-
-    /// Whether the account has room for one more record.
-    fn check_room(&self, writer: &DeviceId, act: &Act) -> Result<(), IngestError> {
-        let nodes = self.account.as_ref().map(|account| account.records.nodes());
-        let nodes = nodes.unwrap_or_default();
-        let shuts = matches!(
-            act,
-            Act::Remove { .. } | Act::Ack { .. } | Act::Reset { .. }
-        );
-        let room = if shuts {
-            MAX_RECORDS
-        } else {
-            MAX_RECORDS - KEPT_FREE
-        };
-        let kind = std::mem::discriminant(act);
-        let same = nodes
-            .iter()
-            .filter(|node| node.signer == *writer && std::mem::discriminant(&node.act) == kind);
-        if nodes.len() >= room || same.count() >= MAX_OF_KIND {
-            return Err(IngestError::Misfit("account has too many records"));
         }
         Ok(())
     }
