@@ -4,7 +4,7 @@
 use bailey_envelope::{DeviceKeys, DocId, EpochKey, Hash, KeyId, open_row, seal_row};
 use bailey_model::AccountId;
 
-use crate::account::{Genesis, Record};
+use crate::account::{Act, Genesis, Record, Role};
 use crate::keys::{Epoch, KeyRecord};
 use crate::schema::{pack, unpack};
 
@@ -110,9 +110,28 @@ pub fn account_records() -> Vec<Vec<u8>> {
         window_days: 30,
         salt: [7; 16],
     };
-    let record: Option<(AccountId, Record)> = Record::genesis(genesis, &recovery);
-    record
-        .and_then(|(_, record)| record.encode())
-        .into_iter()
-        .collect()
+    let begun: Option<(AccountId, Record)> = Record::genesis(genesis, &recovery);
+    let device = genesis.first.id();
+    let role = Role::Watch;
+    let acts = [
+        Act::Add {
+            device: genesis.first,
+            role,
+        },
+        Act::Role { device, role },
+        Act::Remove {
+            devices: vec![device],
+        },
+        Act::Ack {
+            removal: Hash([3; 32]),
+        },
+        Act::Reset {
+            kept: vec![(genesis.first, role)],
+            recovery: recovery.public(),
+        },
+    ];
+    let seen = vec![Hash([1; 32]), Hash([2; 32])];
+    let others = acts.into_iter().map(|act| Record::plain(act, seen.clone()));
+    let all = begun.map(|(_, record)| record).into_iter().chain(others);
+    all.filter_map(|record| record.encode()).collect()
 }

@@ -9,6 +9,7 @@
 mod back;
 mod caps;
 mod opening;
+mod record;
 
 use bailey_envelope::{
     ChainId, DecodeError, DevicePublic, DocId, Hash, Header, Kind, MAX_ENVELOPE, Tombstone,
@@ -23,7 +24,7 @@ use crate::db::DbError;
 use crate::error::{Fork, IngestError, QuarantineReason};
 use crate::keys::{KeyRecord, store_epoch, store_wraps};
 use crate::spans::{self, Span};
-use crate::store::{Store, node_of};
+use crate::store::Store;
 use crate::thin::{Noted, tables};
 
 pub(crate) use back::Successors;
@@ -217,34 +218,6 @@ impl Store {
             ours,
             theirs,
         })))
-    }
-
-    fn ingest_record(
-        &mut self,
-        mut chain: Chain,
-        verified: &Verified<'_>,
-        bytes: &[u8],
-        now: Timestamp,
-    ) -> Result<Ingested, IngestError> {
-        let fields = verified.header.fields;
-        let body = verified.plain().map_err(|_| IngestError::Misfit("suite"))?;
-        let record = Record::decode(body)?;
-        record.check(&fields)?;
-        self.check_room(&fields.chain.writer, &record.act)?;
-        chain.opened = fields.seq;
-        self.keep(chain, verified, bytes, now, |_, _| Ok(()))?;
-        let before = self.members().clone();
-        self.count_record(node_of(&fields, verified.hash, record));
-        let members_changed = before != *self.members();
-        // Within a join nothing is handed out: it may come to nothing.
-        if members_changed && self.db.is_autocommit() {
-            // What cannot be handed out now is owed, and each sealing tries
-            // and reports it.
-            drop(self.settle(now));
-        }
-        let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
-        ingested.members_changed = members_changed;
-        Ok(ingested)
     }
 
     fn ingest_keys(

@@ -357,6 +357,32 @@ fn an_account_comes_back_on_a_fresh_device_by_its_keys_on_paper() {
 }
 
 #[test]
+fn a_removed_device_hands_over_nothing_but_records() {
+    let mut all = three();
+    all[0].1.remove(&[id(3)], NOW).unwrap();
+    write(&mut all[2].1, BOX, &["later"], NOW);
+    all[2].1.seal_all(NOW).unwrap();
+    let heads = all[2].1.heads().into_iter();
+    let own: Vec<_> = heads.filter(|head| head.chain.writer == id(3)).collect();
+    let mut docs = 0;
+    for head in own {
+        let envelopes = all[2].1.range(&head.chain, 1, 99, usize::MAX).unwrap();
+        for bytes in envelopes {
+            let taken = all[0].1.ingest_from(&id(3), &bytes, NOW);
+            let refused = matches!(taken, Err(IngestError::NotMember(_)));
+            assert_eq!(
+                refused,
+                head.chain.doc != DocId::Account,
+                "{}",
+                head.chain.doc
+            );
+            docs += u8::from(refused);
+        }
+    }
+    assert!(docs > 0);
+}
+
+#[test]
 fn a_device_that_nobody_ever_added_signs_nothing() {
     let all = three();
     let stranger: DevicePublic = keys(9).public();

@@ -86,7 +86,7 @@ impl Party {
             hash: Hash(hash.finalize().into()),
             signer: self.id(),
             // What is written as if less had been seen is of another start.
-            incarnation: Incarnation([u8::try_from(parents.len()).unwrap(); 16]),
+            incarnation: Incarnation((parents.len() as u128).to_be_bytes()),
             seq: self.seq,
             parents,
             act,

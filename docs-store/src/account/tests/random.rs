@@ -216,3 +216,37 @@ fn histories_at_random_give_one_view_in_any_order_and_recovery_brings_back() {
         }
     });
 }
+
+/// As many records as an account may have, all about one device, each resting on all
+/// before: they are judged, and in a time that a person waits.
+#[test]
+fn a_full_account_is_judged() {
+    let mut parties = begin(&[Role::Full; 8]);
+    let roles = [Role::Watch, Role::Stop, Role::Full];
+    let mut last = None;
+    for n in 0..1000_usize {
+        let by = n % 8;
+        let act = match n % 50 {
+            49 => removal(u8::try_from(n / 50 + 20).unwrap()),
+            _ => Act::Role {
+                device: device(9).id(),
+                role: roles[n % 3],
+            },
+        };
+        // One chain across all: a fork of them would only be shorter.
+        let node = parties[by].write(act, |node| last.is_none_or(|last| node.hash == last));
+        last = Some(node.hash);
+        let next = (by + 1) % 8;
+        let missing: Vec<Node> = parties[by].records.nodes().to_vec();
+        missing.iter().for_each(|node| parties[next].take(node));
+    }
+    let nodes = parties[7].records.nodes().to_vec();
+    let started = std::time::Instant::now();
+    let mut records = crate::account::Records::new(super::rules::account());
+    records.extend(nodes);
+    let (members, _) = records.members(device(1).id());
+    assert_eq!(members.len(), 9);
+    let took = started.elapsed();
+    println!("{} records judged in {took:?}", records.nodes().len());
+    assert!(took < std::time::Duration::from_secs(30), "{took:?}");
+}

@@ -319,7 +319,7 @@ impl Thread {
     }
 
     fn ingest(&mut self, peer: DeviceId, chain: ChainId, bytes: &[u8]) -> StoreTell {
-        match self.store.ingest(bytes, clock::now()) {
+        match self.store.ingest_from(&peer, bytes, clock::now()) {
             Ok(ingested) => {
                 self.look_back(&ingested);
                 let seq = ingested.seq;
