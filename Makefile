@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test vm check bench escapes fuzz
+.PHONY: help demo test vm check bench escapes fuzz sim
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
@@ -19,6 +19,9 @@ STORES ?= 2000
 KILLS ?= 5000
 # Storms of `make fuzz`, each a thousand packets of a box to its gate.
 STORMS ?= 10000
+# Histories of `make sim`, and the first seed.
+SEEDS ?= 10000
+SEED ?= 1
 
 help:
 	@cat <<'EOF'
@@ -31,6 +34,7 @@ help:
 	make fuzz    property tests, CASES=$(CASES) each; random bytes, SECONDS=$(SECONDS) a target;
 	             STORMS=$(STORMS) storms of a thousand packets to a gate; STORES=$(STORES) runs of
 	             the store's model on a failing disk, KILLS=$(KILLS) kills of its process
+	make sim     SEEDS=$(SEEDS) histories of a few devices from SEED=$(SEED) on, each to be seen again
 
 	Each names the Debian packages it needs, and asks before it
 	installs what is missing. YES=1 installs without asking, YES=0 never does.
@@ -88,3 +92,8 @@ fuzz:
 	cargo build --profile ci -p bailey-tests --bin bailey-fuzz
 	"$(TARGET)/ci/bailey-fuzz" --seconds $(SECONDS) $(ARGS)
 	"$(TARGET)/ci/bailey-fuzz" --target gate_packets --runs $(STORMS)
+
+sim:
+	@.ci/packages build
+	cargo build --profile ci --workspace --bin bailey-sim
+	"$(TARGET)/ci/bailey-sim" --seed $(SEED) --seeds $(SEEDS)

@@ -65,6 +65,8 @@ pub(super) struct Device {
     pub(super) given: BTreeMap<(DocId, u64), ()>,
     next_text: u64,
     copied_at: Option<u64>,
+    /// Whether its chains may have grown since it told others.
+    grown: bool,
     /// The last fork that it was told of.
     pub(super) fork: Option<String>,
 }
@@ -92,6 +94,7 @@ impl Device {
             given: BTreeMap::new(),
             next_text: 0,
             copied_at: None,
+            grown: true,
             fork: None,
         }
     }
@@ -116,6 +119,7 @@ impl Device {
         self.account = store.account();
         self.store = Some(store);
         self.told.clear();
+        self.grown = true;
     }
 
     /// The first device of the account.
@@ -217,6 +221,7 @@ impl Device {
         let signed = offer
             .sign(&new.keys)
             .map_err(|error| failed("signs", error.to_string()))?;
+        self.grown = true;
         store
             .complete_add(&offer, signed, clock)
             .map_err(|error| failed("adds", error.to_string()))?;
@@ -355,6 +360,7 @@ impl Device {
                         Err(IngestError::Quarantined { seq, .. }) => Ok(seq),
                         Err(error) => Err(failure(&error)),
                     };
+                    self.grown = true;
                     self.ingested(now, peer, chain, taken);
                 }
                 SessionEvent::Fork { chain, seq, .. } => {
@@ -399,13 +405,15 @@ impl Device {
         let Some(store) = self.store.as_mut() else {
             return Ok(());
         };
-        while !store
-            .open_waiting(clock)
-            .map_err(|error| failed("opens", &error))?
-            .is_empty()
+        while self.grown
+            && !store
+                .open_waiting(clock)
+                .map_err(|error| failed("opens", &error))?
+                .is_empty()
         {}
         if store.seal_due(clock).is_some_and(|due| due <= clock) {
             store.seal(clock).map_err(|error| failed("seals", &error))?;
+            self.grown = true;
         }
         if !store.is_synced() && now >= self.synced + SYNC_EVERY {
             store
@@ -413,7 +421,8 @@ impl Device {
                 .map_err(|error| failed("commits", &error))?;
             self.synced = now;
         }
-        if store.is_synced() {
+        if self.grown && store.is_synced() {
+            self.grown = false;
             let heads = store.heads().into_iter();
             let told = &mut self.told;
             let grown: Vec<Head> = heads
