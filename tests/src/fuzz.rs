@@ -59,6 +59,11 @@ pub fn targets() -> Vec<Target> {
             bailey_envelope::fuzz::envelope,
             pool::envelopes(),
         ),
+        target(
+            "blob",
+            bailey_envelope::fuzz::blob,
+            bailey_envelope::fuzz::blobs(),
+        ),
         Target {
             mend: pool::mend_body,
             ..target("body", bailey_docs_store::fuzz_body, pool::bodies())
