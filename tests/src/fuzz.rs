@@ -6,6 +6,7 @@
 
 mod boxes;
 mod hellos;
+mod mail;
 mod noise;
 mod pool;
 mod talk;
@@ -82,6 +83,8 @@ pub fn targets() -> Vec<Target> {
         ),
         target("session", talk::session, talk::sessions()),
         target("pairing", talk::pairing, talk::pairings()),
+        target("mailbox", mail::mailbox, mail::devices()),
+        target("mail", mail::device, mail::mailboxes()),
         target("texts", texts::run, pool::texts()),
         target("box_plan", boxes::run, boxes::boxes()),
         target(

@@ -53,6 +53,7 @@
 mod bucket;
 mod chains;
 mod event;
+pub mod mail;
 pub mod pair;
 mod session;
 mod wire;
