@@ -47,11 +47,11 @@ fn serve(server: &mut MailServer, now: Duration, choice: u8) {
         assert!(outputs < MAX_OUTPUTS, "outputs without an end");
         if let Some(event) = server.poll_event() {
             match event {
-                MailServerEvent::Put { topic, .. } if choice & 1 == 0 => {
-                    server.handle_stored(topic, 7);
+                MailServerEvent::Put { put, topic, .. } if choice & 1 == 0 => {
+                    server.handle_stored(put, topic, 7);
                     server.handle_grown(topic, 8);
                 }
-                MailServerEvent::Put { .. } => server.handle_refused(Refusal::Full),
+                MailServerEvent::Put { put, .. } => server.handle_refused(put, Refusal::Full),
                 MailServerEvent::Follow { topic } => server.handle_grown(topic, 8),
                 MailServerEvent::Read { topic, from } if choice & 2 == 0 => {
                     server.handle_read(topic, Some((from.max(7), blob())));
@@ -147,7 +147,7 @@ fn serve_for(server: &mut MailServer, client: &mut MailClient, topic: TopicId) -
     loop {
         if let Some(event) = server.poll_event() {
             match event {
-                MailServerEvent::Put { .. } => server.handle_stored(topic, 3),
+                MailServerEvent::Put { put, .. } => server.handle_stored(put, topic, 3),
                 MailServerEvent::Follow { .. } => server.handle_grown(topic, 4),
                 MailServerEvent::Read { .. } => server.handle_read(topic, Some((3, blob()))),
                 MailServerEvent::Unfollow { .. } | MailServerEvent::Closed(_) => {}

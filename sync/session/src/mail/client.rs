@@ -170,14 +170,12 @@ impl MailClient {
                 self.ends.stage = Stage::Open;
                 self.events.push_back(MailClientEvent::Up { store });
             }
-            (Stage::Open, FromMailbox::Stored { topic, .. }) => {
-                match self.unanswered.pop_front() {
-                    Some((id, asked, _)) if asked.0 == topic => {
-                        self.events.push_back(MailClientEvent::Stored { id });
-                    }
-                    _ => self.close(ByeReason::Protocol),
+            (Stage::Open, FromMailbox::Stored { topic, .. }) => match self.unanswered.pop_front() {
+                Some((id, asked, _)) if asked.0 == topic => {
+                    self.events.push_back(MailClientEvent::Stored { id });
                 }
-            }
+                _ => self.close(ByeReason::Protocol),
+            },
             (Stage::Open, FromMailbox::Refused(code)) => match self.unanswered.pop_front() {
                 Some((id, ..)) => self.events.push_back(MailClientEvent::Refused {
                     id,

@@ -18,8 +18,10 @@ const MAX_ANSWERS: usize = MAIL_BURST as usize;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailServerEvent {
     /// Keep this blob, which its topic signed; answer by [`MailServer::handle_stored`]
-    /// or [`MailServer::handle_refused`], in the order of these.
+    /// or [`MailServer::handle_refused`], in any order.
     Put {
+        /// Its number on this connection.
+        put: u64,
         /// Its topic.
         topic: TopicId,
         /// Its bytes.
@@ -68,8 +70,9 @@ pub struct MailServer {
     cutter: Cutter,
     events: VecDeque<MailServerEvent>,
     answers: VecDeque<FromMailbox>,
-    /// Puts that are not answered; a refused one holds the place of its answer.
-    puts: VecDeque<Option<FromMailbox>>,
+    /// Puts that are not answered, or whose answers wait for those before.
+    puts: VecDeque<(u64, Option<FromMailbox>)>,
+    last_put: u64,
     follows: BTreeMap<TopicId, Follow>,
     /// Topics with something to hand out, in turn.
     ready: VecDeque<TopicId>,
@@ -89,6 +92,7 @@ impl MailServer {
             events: VecDeque::new(),
             answers: VecDeque::new(),
             puts: VecDeque::new(),
+            last_put: 0,
             follows: BTreeMap::new(),
             ready: VecDeque::new(),
             reading: None,
@@ -158,16 +162,15 @@ impl MailServer {
         if self.puts.len() >= MAX_PUTS {
             return self.close(ByeReason::Flood);
         }
+        self.last_put += 1;
+        let put = self.last_put;
+        self.puts.push_back((put, None));
         match verify_blob(&blob) {
             Ok(topic) => {
-                self.puts.push_back(None);
-                self.events.push_back(MailServerEvent::Put { topic, blob });
+                let event = MailServerEvent::Put { put, topic, blob };
+                self.events.push_back(event);
             }
-            Err(_) => {
-                let code = Refusal::Signature.code();
-                self.puts.push_back(Some(FromMailbox::Refused(code)));
-                self.answer_puts();
-            }
+            Err(_) => self.handle_refused(put, Refusal::Signature),
         }
     }
 
@@ -201,27 +204,28 @@ impl MailServer {
         self.events.push_back(MailServerEvent::Unfollow { topic });
     }
 
-    /// The oldest put without an answer is on the disk.
-    pub fn handle_stored(&mut self, topic: TopicId, index: u64) {
+    /// A put is on the disk.
+    pub fn handle_stored(&mut self, put: u64, topic: TopicId, index: u64) {
         let topic = topic.0;
-        self.answer_put(FromMailbox::Stored { topic, index });
+        self.answer_put(put, FromMailbox::Stored { topic, index });
     }
 
-    /// The oldest put without an answer is not kept.
-    pub fn handle_refused(&mut self, refusal: Refusal) {
-        self.answer_put(FromMailbox::Refused(refusal.code()));
+    /// A put is not kept.
+    pub fn handle_refused(&mut self, put: u64, refusal: Refusal) {
+        self.answer_put(put, FromMailbox::Refused(refusal.code()));
     }
 
-    fn answer_put(&mut self, answer: FromMailbox) {
-        if let Some(place) = self.puts.iter_mut().find(|place| place.is_none()) {
-            *place = Some(answer);
+    fn answer_put(&mut self, put: u64, answer: FromMailbox) {
+        if let Some((_, place)) = self.puts.iter_mut().find(|(known, _)| *known == put) {
+            place.get_or_insert(answer);
         }
         self.answer_puts();
     }
 
     fn answer_puts(&mut self) {
-        while matches!(self.puts.front(), Some(Some(_))) {
-            self.answers.extend(self.puts.pop_front().flatten());
+        while matches!(self.puts.front(), Some((_, Some(_)))) {
+            let answer = self.puts.pop_front().and_then(|(_, answer)| answer);
+            self.answers.extend(answer);
         }
     }
 

@@ -78,12 +78,12 @@ impl Pair {
 
     fn serve(&mut self, event: MailServerEvent) {
         match event {
-            MailServerEvent::Put { topic, blob } => match self.refuse {
-                Some(refusal) => self.server.handle_refused(refusal),
+            MailServerEvent::Put { put, topic, blob } => match self.refuse {
+                Some(refusal) => self.server.handle_refused(put, refusal),
                 None => {
                     let index = self.end(topic);
                     self.kept.entry(topic).or_default().push(blob);
-                    self.server.handle_stored(topic, index);
+                    self.server.handle_stored(put, topic, index);
                     if self.followed.contains(&topic) {
                         self.server.handle_grown(topic, index + 1);
                     }
@@ -175,6 +175,28 @@ fn refusals_come_in_the_order_of_puts() {
 }
 
 #[test]
+fn answers_wait_for_those_before_whatever_is_done_first() {
+    let mut server = open_server();
+    let (topic, bytes) = blob(1, "a");
+    for _ in 0..3 {
+        let blob = crate::wire::Blob(bytes.clone());
+        server.handle_bytes(NOW, &client_frame(&wire::FromDevice::Put { blob }));
+    }
+    server.handle_stored(3, topic, 7);
+    server.handle_refused(2, Refusal::Full);
+    assert_eq!(server.poll_transmit(NOW), None);
+    server.handle_stored(1, topic, 6);
+    let stored = |index| {
+        let topic = topic.0;
+        server_frame(&wire::FromMailbox::Stored { topic, index })
+    };
+    assert_eq!(server.poll_transmit(NOW), Some(stored(6)));
+    let refused = server_frame(&wire::FromMailbox::Refused(Refusal::Full.code()));
+    assert_eq!(server.poll_transmit(NOW), Some(refused));
+    assert_eq!(server.poll_transmit(NOW), Some(stored(7)));
+}
+
+#[test]
 fn nothing_is_said_before_a_hello() {
     let mut server = MailServer::new(STORE, NOW);
     assert_eq!(server.poll_transmit(NOW), None);
@@ -226,7 +248,10 @@ fn a_device_that_asks_for_too_much_is_closed() {
         let mut topic = [0; 32];
         topic[..8].copy_from_slice(&n.to_be_bytes());
         let from = 0;
-        server.handle_bytes(NOW, &client_frame(&wire::FromDevice::Follow { topic, from }));
+        server.handle_bytes(
+            NOW,
+            &client_frame(&wire::FromDevice::Follow { topic, from }),
+        );
         assert_eq!(server.is_closed(), n == MAX_FOLLOWS, "{n}");
     }
     let mut server = open_server();
@@ -244,7 +269,10 @@ fn a_device_that_asks_for_too_much_is_closed() {
     let mut server = open_server();
     for _ in 0..2 {
         let (topic, from) = ([1; 32], 0);
-        server.handle_bytes(NOW, &client_frame(&wire::FromDevice::Follow { topic, from }));
+        server.handle_bytes(
+            NOW,
+            &client_frame(&wire::FromDevice::Follow { topic, from }),
+        );
     }
     assert!(server.is_closed(), "a topic twice");
     let mut server = open_server();
