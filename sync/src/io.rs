@@ -23,7 +23,7 @@ pub(crate) mod code {
 
 /// What the tasks of a connection tell its owner.
 #[derive(Debug)]
-pub(crate) enum IoEvent {
+pub enum IoEvent {
     /// Bytes of the stream, in order.
     Bytes(Bytes),
     /// The writer can take another frame.
@@ -35,14 +35,15 @@ pub(crate) enum IoEvent {
 /// The writing end. Dropping it sends what was given, then closes the
 /// connection.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub struct Writer {
     frames: mpsc::Sender<Vec<u8>>,
     connection: Connection,
 }
 
 impl Writer {
     /// Room for one frame, if there is: what is chosen later is more urgent.
-    pub(crate) fn room(&self) -> Option<mpsc::Permit<'_, Vec<u8>>> {
+    #[must_use]
+    pub fn room(&self) -> Option<mpsc::Permit<'_, Vec<u8>>> {
         self.frames.try_reserve().ok()
     }
 

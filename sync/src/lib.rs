@@ -7,7 +7,8 @@
 //!
 //! [`Endpoint`] runs as one task that owns every session; the node talks to it
 //! by [`SyncCommand`] and [`SyncEvent`] on bounded channels. [`pair`] is the
-//! short-lived endpoint by which a new device comes into the account.
+//! short-lived endpoint by which a new device comes into the account, [`mail`] what a
+//! mailbox and its devices hold between them.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod accept;
 mod endpoint;
 mod io;
 mod lan;
+pub mod mail;
 pub mod pair;
 mod socket;
 mod tls;
@@ -32,6 +34,8 @@ const ALPN_SESSION: &[u8] = b"bailey/1";
 const ALPN_PAIR: &[u8] = b"bailey-pair/2";
 /// The version before, whose joiners are told that it is another.
 const ALPN_PAIR_BEFORE: &[u8] = b"bailey-pair/1";
+/// Protocol name of mailboxes.
+const ALPN_MAIL: &[u8] = b"bailey-mail/1";
 /// How long a handshake and the first stream may take, each.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection without traffic is kept open by a packet this often.

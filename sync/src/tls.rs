@@ -60,6 +60,8 @@ pub(crate) enum Trust {
     Members(Pins),
     /// This one, if it is a member now.
     Member(Pins, DeviceId),
+    /// This key, whose it may be.
+    Key([u8; 32]),
     /// Anyone who proves some key; what follows decides.
     Anyone,
 }
@@ -82,6 +84,12 @@ impl Identity {
             provider: Arc::new(ring::default_provider()),
             key: Arc::new(key),
         })
+    }
+
+    /// The public part.
+    pub(crate) fn key(&self) -> Result<[u8; 32], TlsError> {
+        let spki = self.key.cert.first().ok_or(TlsError::Key)?;
+        raw_key(spki).ok_or(TlsError::Key)
     }
 
     fn verifier(&self, trust: Trust) -> Arc<RawKeys> {
@@ -107,7 +115,7 @@ impl Identity {
         tls.max_early_data_size = 0;
         let mut config =
             quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
-        config.transport_config(Arc::new(transport(1)));
+        config.transport_config(Arc::new(transport(1, STREAM_WINDOW)));
         config.validation_token.sent(0);
         // What waits for our decision whether to answer at all; it is taken at once.
         config
@@ -134,19 +142,19 @@ impl Identity {
         tls.enable_early_data = false;
         tls.enable_sni = false;
         let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-        config.transport_config(Arc::new(transport(0)));
+        config.transport_config(Arc::new(transport(0, STREAM_WINDOW)));
         Ok(config)
     }
 }
 
-fn transport(streams_from_peer: u32) -> TransportConfig {
+pub(crate) fn transport(streams_from_peer: u32, window: u32) -> TransportConfig {
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(streams_from_peer))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .receive_window(VarInt::from_u32(STREAM_WINDOW))
-        .send_window(u64::from(STREAM_WINDOW))
+        .stream_receive_window(VarInt::from_u32(window))
+        .receive_window(VarInt::from_u32(window))
+        .send_window(u64::from(window))
         .datagram_receive_buffer_size(None)
         .keep_alive_interval(Some(KEEP_ALIVE))
         .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok());
@@ -197,6 +205,8 @@ impl RawKeys {
             .ok_or(CertificateError::BadEncoding)?;
         let (pins, only) = match &self.trust {
             Trust::Anyone => return Ok(()),
+            Trust::Key(only) if key == *only => return Ok(()),
+            Trust::Key(_) => return Err(unknown()),
             Trust::Members(pins) => (pins, None),
             Trust::Member(pins, only) => (pins, Some(only)),
         };

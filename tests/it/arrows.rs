@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every package of the workspace, and all that it may name of the others.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("bailey-model", &[]),
     ("bailey-envelope", &["bailey-model"]),
     ("bailey-docs-store", &["bailey-envelope", "bailey-model"]),
@@ -17,6 +17,8 @@ const ARROWS: [(&str, &[&str]); 15] = [
         "bailey-sync",
         &["bailey-envelope", "bailey-model", "bailey-session"],
     ),
+    // A mailbox knows no word of the model.
+    ("bailey-mailbox", &["bailey-envelope", "bailey-sync"]),
     ("bailey-gate-proto", &["bailey-model"]),
     (
         "bailey-gate",

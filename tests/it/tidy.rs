@@ -10,7 +10,7 @@ use crate::arrows::{packages, root};
 const MAX_LINES: usize = 600;
 
 /// The programs that the workspace builds.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "bailey",
     "bailey-attack",
     "bailey-bench",
@@ -19,6 +19,7 @@ const PROGRAMS: [&str; 10] = [
     "bailey-fuzz",
     "bailey-gate",
     "bailey-helper",
+    "bailey-mailbox",
     "bailey-quic",
     "bailey-world",
 ];

@@ -6,6 +6,7 @@
 
 mod boxes;
 mod hellos;
+mod mail;
 mod noise;
 mod pool;
 mod talk;
@@ -59,6 +60,11 @@ pub fn targets() -> Vec<Target> {
             bailey_envelope::fuzz::envelope,
             pool::envelopes(),
         ),
+        target(
+            "blob",
+            bailey_envelope::fuzz::blob,
+            bailey_envelope::fuzz::blobs(),
+        ),
         Target {
             mend: pool::mend_body,
             ..target("body", bailey_docs_store::fuzz_body, pool::bodies())
@@ -78,6 +84,8 @@ pub fn targets() -> Vec<Target> {
         target("session", talk::session, talk::sessions()),
         target("pairing", talk::pairing, talk::pairings()),
         target("lan", talk::lan, talk::lans()),
+        target("mailbox", mail::mailbox, mail::devices()),
+        target("mail", mail::device, mail::mailboxes()),
         target("texts", texts::run, pool::texts()),
         target("box_plan", boxes::run, boxes::boxes()),
         target(

@@ -2,7 +2,9 @@
 
 use bailey_model::DeviceId;
 
-use crate::{DeviceKeys, EpochKey, MAX_ENVELOPE, Verified, peek, verify};
+use crate::{
+    DeviceKeys, EpochKey, MAX_ENVELOPE, MailKey, MailOpenError, Verified, peek, verify, verify_blob,
+};
 
 /// Decodes, verifies and opens arbitrary bytes with fixed keys.
 ///
@@ -31,4 +33,38 @@ pub fn envelope(bytes: &[u8]) {
         drop(stored.open(&key));
         drop(stored.plain());
     }
+}
+
+/// The topic that [`blob`] reads.
+fn topic() -> MailKey {
+    MailKey::of_epoch(&EpochKey::generate([2; 32]))
+}
+
+/// Verifies and opens arbitrary bytes as a blob of a mailbox.
+///
+/// # Panics
+/// If a blob opens that sealing again does not make, or that a mailbox refuses.
+pub fn blob(bytes: &[u8]) {
+    let verified = verify_blob(bytes);
+    match topic().open(bytes) {
+        Ok(envelope) => {
+            assert_eq!(verified, Ok(topic().topic()), "a blob of no topic opened");
+            assert_eq!(
+                topic().seal(&envelope).as_deref(),
+                Ok(bytes),
+                "an envelope has two blobs"
+            );
+        }
+        Err(MailOpenError::Blob(error)) => assert_eq!(verified, Err(error)),
+        Err(_) => {}
+    }
+}
+
+/// Blobs that [`blob`] takes, small and larger.
+#[must_use]
+pub fn blobs() -> Vec<Vec<u8>> {
+    [0, 1, 878, 879, 5000]
+        .into_iter()
+        .filter_map(|length| topic().seal(&vec![7; length]).ok())
+        .collect()
 }

@@ -39,13 +39,7 @@ impl DevicePublic {
     }
 
     pub(crate) fn verifying(&self) -> Result<VerifyingKey, WeakKey> {
-        let key = VerifyingKey::from_bytes(&self.ed25519).map_err(|_| WeakKey::Ed25519)?;
-        let canonical = key.to_edwards().compress().to_bytes() == self.ed25519;
-        if key.is_weak() || !canonical {
-            Err(WeakKey::Ed25519)
-        } else {
-            Ok(key)
-        }
+        canonical_ed25519(&self.ed25519)
     }
 
     pub(crate) fn agreeing(&self) -> Result<PublicKey, WeakKey> {
@@ -352,11 +346,22 @@ impl fmt::Debug for SegmentKey {
     }
 }
 
-/// HKDF-SHA256. The outputs asked for here are 32 and 64 bytes.
-fn expand(salt: &[u8], secret: &[u8; 32], info: &[u8], out: &mut [u8]) {
+/// The key of these bytes, if they are the one encoding of a point of full order.
+pub(crate) fn canonical_ed25519(bytes: &[u8; 32]) -> Result<VerifyingKey, WeakKey> {
+    let key = VerifyingKey::from_bytes(bytes).map_err(|_| WeakKey::Ed25519)?;
+    let canonical = key.to_edwards().compress().to_bytes() == *bytes;
+    if key.is_weak() || !canonical {
+        Err(WeakKey::Ed25519)
+    } else {
+        Ok(key)
+    }
+}
+
+/// HKDF-SHA256. The outputs asked for here are 32, 64 and 96 bytes.
+pub(crate) fn expand(salt: &[u8], secret: &[u8; 32], info: &[u8], out: &mut [u8]) {
     Hkdf::<Sha256>::new(Some(salt), secret)
         .expand(info, out)
-        .expect("HKDF-SHA256 gives up to 8160 bytes, at most 64 are asked for");
+        .expect("HKDF-SHA256 gives up to 8160 bytes, at most 96 are asked for");
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod fuzz;
 mod header;
 mod id;
 mod keys;
+mod mail;
 mod seal;
 mod tombstone;
 mod wrap;
@@ -25,6 +26,10 @@ pub use error::{DecodeError, OpenError, SealError, UnwrapError, VerifyError, Wea
 pub use header::{Fields, HEADER_LEN, Header, Kind, SIGNATURE_LEN, Suite, TAG_LEN, peek};
 pub use id::{ChainId, DocId, Hash, Head};
 pub use keys::{DeviceKeys, DevicePublic, EpochKey, KeyId, RecoverySeed, SegmentKey};
+pub use mail::{
+    BLOB_SIZES, BlobError, Inbox, MAX_BLOB, MAX_MAILED, MailKey, MailOpenError, MailSealError,
+    TopicId, verify_blob, week_of,
+};
 pub use seal::{Sealed, Verified, open_row, padded_len, seal, seal_row, sign_plain, verify};
 pub use tombstone::{TOMBSTONE_LEN, Tombstone};
 pub use wrap::{WrapContext, Wrapped, unwrap, wrap};

@@ -54,6 +54,7 @@ mod bucket;
 mod chains;
 mod event;
 pub mod lan;
+pub mod mail;
 pub mod pair;
 mod session;
 mod wire;
