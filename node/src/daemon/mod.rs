@@ -17,6 +17,7 @@ mod event;
 mod exec;
 mod facts;
 mod fold;
+mod given;
 mod grants;
 mod launchers;
 mod limits;
@@ -60,7 +61,7 @@ use tokio::sync::mpsc;
 use self::event::{Answer, ConnId, FenceId, NodeEvent, RunId};
 use self::fold::Fold;
 use self::run_state::Run;
-use self::store::{StoreAsk, StoreTell, Tag};
+use self::store::{Entering, StoreAsk, StoreTell, Tag};
 use crate::api::{Failure, Tell};
 use crate::config::Config;
 use crate::log::log;
@@ -212,25 +213,37 @@ impl Node {
         Ok(())
     }
 
-    /// Every append takes this road: one ask, one answer.
+    /// Every append takes this road: one answer an entry.
     fn append(&mut self, doc: DocId, event: Event, urgency: Urgency, tag: Tag) {
-        self.ask_store(StoreAsk::Append {
+        self.append_all(vec![Entering {
             doc,
             event,
             urgency,
             tag,
-        });
+        }]);
+    }
+
+    /// Appends in one commit.
+    fn append_all(&mut self, entries: Vec<Entering>) {
+        self.ask_store(StoreAsk::Append(entries));
     }
 
     fn ask_store(&mut self, ask: StoreAsk) {
+        let answers = match &ask {
+            StoreAsk::Append(entries) => entries.len(),
+            _ => 1,
+        };
         // The channel holds more than the loop ever has under way; a thread
         // that is gone ends the loop by its own channel.
         match self.asks.try_send(ask) {
-            Ok(()) => self.in_flight += 1,
+            Ok(()) => self.in_flight += answers,
             Err(blocking::TrySendError::Full(ask) | blocking::TrySendError::Disconnected(ask)) => {
                 log!("the store's thread does not take asks");
-                if let StoreAsk::Append { tag, event, .. } = ask {
-                    self.on_not_appended(tag, "the store does not answer", event);
+                let StoreAsk::Append(entries) = ask else {
+                    return;
+                };
+                for it in entries {
+                    self.on_not_appended(it.tag, "the store does not answer", it.event);
                 }
             }
         }
@@ -291,7 +304,7 @@ impl Node {
         self.metrics.entered(doc, &entry.event);
         self.follow(self.this, doc, entry);
         match tag {
-            Tag::None | Tag::Listed(_) | Tag::Report(_) => {}
+            Tag::None | Tag::Listed(_) | Tag::Given(_) | Tag::Report(_) => {}
             Tag::Started(run) => self.on_started(run),
             Tag::Told(run) => {
                 self.give_credit(run);
@@ -329,7 +342,7 @@ impl Node {
                 self.give_credit(run);
                 self.keep_unwritten(run, event);
             }
-            Tag::Listed(run) | Tag::Started(run) | Tag::Report(run) => {
+            Tag::Listed(run) | Tag::Started(run) | Tag::Given(run) | Tag::Report(run) => {
                 self.fail(run, format!("the audit cannot be written: {why}"))
             }
             Tag::Ticket(run, ticket) => {

@@ -38,16 +38,20 @@ const SLACK: usize = 65_536;
 /// Between two checkpoints of the write-ahead log.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 
+/// An entry to append.
+#[derive(Debug)]
+pub(crate) struct Entering {
+    pub(crate) doc: DocId,
+    pub(crate) event: Event,
+    pub(crate) urgency: Urgency,
+    pub(crate) tag: Tag,
+}
+
 /// What the loop wants of the store.
 #[derive(Debug)]
 pub(crate) enum StoreAsk {
-    /// Append an entry.
-    Append {
-        doc: DocId,
-        event: Event,
-        urgency: Urgency,
-        tag: Tag,
-    },
+    /// Append entries in one commit, in this order. Each is answered.
+    Append(Vec<Entering>),
     /// Take an envelope of another device.
     Ingest {
         peer: DeviceId,
@@ -90,6 +94,8 @@ pub(crate) enum Tag {
     Listed(RunId),
     /// A run's first entry in its own document.
     Started(RunId),
+    /// What it is given, entered with it.
+    Given(RunId),
     /// What was measured of a run.
     Report(RunId),
     /// An entry of a run that its gate waits for.
