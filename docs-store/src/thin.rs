@@ -372,6 +372,12 @@ impl Store {
         };
         let mut digest = Digest::new(open.unwrap_or_default());
         entries.iter().for_each(|entry| digest.push(entry));
+        // Of a start of this device that is over nothing more comes.
+        let over = id.writer == self.device && id.incarnation != self.incarnation;
+        let newest = self.chains.get(id).is_none_or(|it| it.seq <= row.last_seq);
+        if over && newest {
+            digest.close(says.to);
+        }
         let (days, open) = digest.finish();
         Ok(Thinned {
             box_id,

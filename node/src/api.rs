@@ -249,6 +249,8 @@ pub struct ExecAsk {
 /// A granted folder or file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GrantAsk {
+    /// As the person wrote it.
+    pub written: Vec<u8>,
     /// Its path, the same inside as outside.
     pub path: Vec<u8>,
     /// Nothing can be written through it.

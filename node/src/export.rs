@@ -12,7 +12,7 @@ mod zeek;
 
 use std::net::IpAddr;
 
-use bailey_model::Timestamp;
+use bailey_model::{EndReason, Timestamp};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value};
 
@@ -115,6 +115,7 @@ pub fn shown(row: &FlowRow) -> FlowRow {
         ("host_from", &mut row.host_from),
         ("dst_class", &mut row.dst_class),
         ("qtype", &mut row.qtype),
+        ("rcode", &mut row.rcode),
         ("rule", &mut row.rule),
         ("tls_sni", &mut row.tls_sni),
         ("sni", &mut row.sni),
@@ -150,7 +151,7 @@ fn shape(row: &FlowRow) -> Option<Shape> {
     match row.kind.as_str() {
         "flow" => Some(Shape::Dial),
         "refused" if !dns => Some(Shape::Dial),
-        "refused" | "name" => Some(Shape::Name),
+        "refused" | "name" | "answer" => Some(Shape::Name),
         _ => None,
     }
 }
@@ -177,6 +178,9 @@ fn millis(ts: &str) -> u64 {
 
 /// When a row's flow was over, as far as its row says.
 fn end_millis(row: &FlowRow) -> Option<u64> {
+    // Of one that is open, or whose gate was lost, only its last progress is known.
+    let end = row.end.as_deref();
+    end.filter(|end| *end != EndReason::GateLost.as_str())?;
     let seconds = row.duration_s?;
     #[expect(
         clippy::cast_possible_truncation,
@@ -213,6 +217,14 @@ fn extras(row: &FlowRow) -> Map<String, Value> {
     ];
     let there = |(name, value): (&str, Option<Value>)| Some((name.to_owned(), value?));
     fields.into_iter().filter_map(there).collect()
+}
+
+/// The type of the record that holds an address.
+fn addr_type(ip: IpAddr) -> &'static str {
+    match ip {
+        IpAddr::V4(_) => "A",
+        IpAddr::V6(_) => "AAAA",
+    }
 }
 
 /// The types of ICMP's echoes, which stand where a port would: what is asked, and

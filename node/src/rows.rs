@@ -4,6 +4,7 @@
 
 mod device;
 mod end;
+mod others;
 mod qtype;
 mod report;
 
@@ -11,18 +12,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bailey_model::{
     AddrClass, DeviceId, Direction, EndReason, Entry, Event, FlowEnded, FlowNamed, FlowOpened,
-    FlowRefused, Host, HostFrom, Proto, Refusal, Sni, Timestamp,
+    FlowProgressed, FlowRefused, Host, HostFrom, Proto, Refusal, Sni, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::community::community_id;
-use crate::unseen;
 pub use device::{DeviceRow, RemovedRow};
 pub use end::end_text;
-use qtype::qtype_text;
-
-/// The type number of an entry that counts the names of a zone.
-const EVERY_TYPE: u16 = 255;
 
 /// Version of every row.
 pub const V: u32 = 1;
@@ -59,8 +55,9 @@ pub struct BoxRow {
 pub struct FlowRow {
     /// Schema version.
     pub v: u32,
-    /// `flow`, `refused`, `name`, `sni`, `started`, `reach`, `end`, `ended`, `gap`,
-    /// `capture`, `newer`, and `note` for what is no entry.
+    /// `flow`, `refused`, `name`, `answer`, `sni`, `progress`, `started`, `granted`,
+    /// `reach`, `end`, `ended`, `gap`, `capture`, `newer`, and `note` for what is no
+    /// entry.
     pub kind: String,
     /// When, RFC 3339 UTC.
     pub ts: String,
@@ -96,11 +93,22 @@ pub struct FlowRow {
     /// The kind of record that was asked for, as DNS names it.
     #[serde(default)]
     pub qtype: Option<String>,
-    /// Payload bytes from the box.
+    /// The response code that the box saw, as DNS names it.
+    #[serde(default)]
+    pub rcode: Option<String>,
+    /// The addresses that a name was answered with.
+    #[serde(default)]
+    pub answers: Option<Vec<IpAddr>>,
+    /// For how many seconds they may be kept.
+    #[serde(default)]
+    pub ttl: Option<u32>,
+    /// Payload bytes from the box: so far, while it is open, as its last progress says
+    /// (each five minutes); at least, where its end is `gate lost`.
     pub bytes_out: Option<u64>,
-    /// Payload bytes to the box.
+    /// Payload bytes to the box, in the same way.
     pub bytes_in: Option<u64>,
-    /// From verdict to end, in seconds.
+    /// From verdict to end, in seconds; while it is open, or where its end is `gate
+    /// lost`, to its last progress.
     pub duration_s: Option<f64>,
     /// Community ID of the flow between the box's own end and the dialled one.
     pub community_id: Option<String>,
@@ -123,7 +131,7 @@ pub struct FlowRow {
     /// that name; null where there is nothing to say.
     #[serde(default)]
     pub sni: Option<String>,
-    /// How it ended; null while it is open.
+    /// How it ended, or what a name was answered; null while it is open.
     pub end: Option<String>,
     /// How many equal ones within 10 s.
     pub count: u64,
@@ -321,6 +329,9 @@ impl FlowRow {
             host_from: None,
             dst_class: None,
             qtype: None,
+            rcode: None,
+            answers: None,
+            ttl: None,
             bytes_out: None,
             bytes_in: None,
             duration_s: None,
@@ -400,6 +411,14 @@ impl FlowRow {
         self.dst_port = refused.dst.map(|addr| addr.port());
         self.dst_class = refused.class.map(AddrClass::as_str).map(str::to_owned);
         self.count = u64::from(refused.count);
+        if refused.proto == Proto::Dns {
+            let rcode = match refused.refusal {
+                Refusal::NameOutsideReach => "NXDOMAIN",
+                Refusal::AnswerWithheld => "NOERROR",
+                _ => "SERVFAIL",
+            };
+            self.rcode = Some(rcode.to_owned());
+        }
         // What is refused of ICMP for its kind is no echo.
         let told = refused.refusal != Refusal::Protocol;
         let ends = refused.src.zip(refused.dst).filter(|_| told);
@@ -432,17 +451,26 @@ impl FlowRow {
             self.outer_src_port = ended.outer_src.map(|addr| addr.port());
         }
         self.outer_community_id = self.outer_id();
-        // Whoever counted is gone: its zeros are no figures.
-        if ended.end == EndReason::GateLost {
-            return;
+        // Whoever counted is gone: its zeros are no figures, but its last progress is.
+        if ended.end != EndReason::GateLost {
+            self.moved((ended.bytes_out, ended.bytes_in), ended.duration_us);
         }
-        self.bytes_out = Some(ended.bytes_out);
-        self.bytes_in = Some(ended.bytes_in);
+    }
+
+    /// Writes into a flow's row how far it has come.
+    pub fn progressed(&mut self, it: &FlowProgressed) {
+        self.flow = Some(it.flow.0);
+        self.moved((it.bytes_out, it.bytes_in), it.duration_us);
+    }
+
+    fn moved(&mut self, (bytes_out, bytes_in): (u64, u64), duration_us: u64) {
+        self.bytes_out = Some(bytes_out);
+        self.bytes_in = Some(bytes_in);
         #[expect(
             clippy::cast_precision_loss,
             reason = "seconds for a reader; 2^53 us are 285 years"
         )]
-        let seconds = ended.duration_us as f64 / 1e6;
+        let seconds = duration_us as f64 / 1e6;
         self.duration_s = Some(seconds);
     }
 
@@ -485,49 +513,20 @@ impl FlowRow {
                 row.ended(ended);
                 Some(row)
             }
-            Event::NameAsked(asked) => {
-                let mut row = new("name").named(Proto::Dns, Some(&asked.host), HostFrom::Dns);
-                row.verdict = Some("allow".to_owned());
-                row.count = u64::from(asked.count);
-                // Each of a zone's has its own row; this one is their number.
-                // Nobody is asked for every type (ANY), so no name's own entry says it.
-                let of_zone = asked.qtype == EVERY_TYPE;
-                row.reason = of_zone.then(|| "different names".to_owned());
-                row.qtype = (!of_zone).then(|| qtype_text(asked.qtype));
+            Event::FlowProgressed(it) => {
+                let mut row = new("progress");
+                row.progressed(it);
                 Some(row)
             }
-            Event::BoxStarted(started) => {
-                let mut row = new("started");
-                row.reason = unseen::reason(&started.reach).map(str::to_owned);
-                Some(row)
-            }
-            Event::BoxEnded(ended) => {
-                let mut row = new("ended");
-                row.end = Some(end_text(&ended.end));
-                Some(row)
-            }
-            Event::ReachChanged(changed) => {
-                let mut row = new("reach");
-                row.rule = Some(changed.new.clone());
-                row.reason = Some(format!("{} → {}", changed.old, changed.new));
-                Some(row)
-            }
-            Event::CaptureStarted(started) => {
-                let mut row = new("capture");
-                let seconds = started.seconds;
-                row.reason = Some(format!("headers of its packets, for {seconds} s at most"));
-                Some(row)
-            }
-            Event::Gap(gap) => {
-                let mut row = new("gap");
-                row.reason = Some(gap.reason.clone());
-                Some(row)
-            }
-            Event::Newer(newer) => {
-                let mut row = new("newer");
-                row.reason = Some(format!("kind {} of a newer version", newer.kind));
-                Some(row)
-            }
+            Event::NameAsked(asked) => Some(new("name").asked(asked)),
+            Event::NameAnswered(it) => Some(new("answer").answer(it)),
+            Event::BoxStarted(_) => new("started").of_box(entry),
+            Event::BoxEnded(_) => new("ended").of_box(entry),
+            Event::ReachChanged(_) => new("reach").of_box(entry),
+            Event::CaptureStarted(_) => new("capture").of_box(entry),
+            Event::Granted(_) => new("granted").of_box(entry),
+            Event::Gap(_) => new("gap").of_box(entry),
+            Event::Newer(_) => new("newer").of_box(entry),
             Event::DeviceNamed(_)
             | Event::AuditHere(_)
             | Event::Report(_)

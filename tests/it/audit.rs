@@ -50,6 +50,76 @@ fn an_allowed_flow_is_one_row_with_its_bytes_and_its_end() {
         (&name["dst_host"], &name["verdict"]),
         (&"shop.example".into(), &"allow".into())
     );
+    // With it what it was answered, by which the flow went.
+    let name = find(&rows, |row| row["kind"] == "name" && row["qtype"] == "A");
+    assert_eq!(
+        (&name["rcode"], &name["end"]),
+        (&"NOERROR".into(), &"answered".into()),
+        "{name}"
+    );
+    let answers = name["answers"].as_array().unwrap();
+    let to = answers.contains(&flow["dst_ip"]) || flow["dst_ip"].as_str().unwrap().contains(':');
+    assert!(to && name["ttl"].as_u64().unwrap() > 0, "{name}");
+}
+
+#[test]
+fn what_a_name_was_answered_is_entered_whatever_it_was() {
+    let (world, _daemons) = world(1);
+    let script = "for name in shop.example none.example; do \
+                  getent ahostsv4 $name >/dev/null; done; true";
+    let words = ["-q", "--name", "yard", "--reach", "internet"];
+    let mut following = Vec::new();
+    let _ran = boxed(&world, "n1", &words, script).ok();
+    let rows = flows(&world, "n1", "yard");
+    let of = |host: &str| {
+        let named = |row: &Value| row["kind"] == "name" && row["dst_host"] == host;
+        let row = find(&rows, |row| named(row) && row["qtype"] == "A");
+        (row["rcode"].clone(), row["end"].clone())
+    };
+    assert_eq!(of("shop.example"), ("NOERROR".into(), "answered".into()));
+    assert_eq!(
+        of("none.example"),
+        ("NXDOMAIN".into(), "no such name".into())
+    );
+    // For whoever follows, the answer is a row of its own.
+    let bailey = bailey_tests::binaries().join("bailey");
+    let script = format!(
+        "timeout 2 {} flows yard --follow --json; true",
+        bailey.display()
+    );
+    for row in world.sh("n1", &script).ok().json() {
+        following.push((row["kind"].clone(), row["dst_host"].clone()));
+    }
+    for kind in ["name", "answer"] {
+        let wanted = (Value::from(kind), Value::from("shop.example"));
+        assert!(following.contains(&wanted), "{following:?}");
+    }
+}
+
+#[test]
+fn what_a_box_is_granted_is_entered_behind_its_start() {
+    let (world, _daemons) = world(1);
+    let home = world.node("n1").unwrap().home();
+    let (real, link) = (home.join("real"), home.join("link"));
+    let (real, link) = (real.to_str().unwrap(), link.to_str().unwrap());
+    let script = format!(
+        "mkdir {real} && ln -s {real} {link} && echo x > {home}/file",
+        home = home.display()
+    );
+    let _made = world.sh("n1", &script).ok();
+    let (folder, file) = (format!("{link}:rw"), format!("{}/file", home.display()));
+    let words = ["-q", "--name", "yard", "--grant", &folder, "--grant", &file];
+    let script = format!("echo said > {real}/said");
+    let _ran = boxed(&world, "n1", &words, &script).ok();
+    let rows = flows(&world, "n1", "yard");
+    let kinds: Vec<&Value> = rows.iter().take(3).map(|row| &row["kind"]).collect();
+    assert_eq!(kinds, ["started", "granted", "granted"]);
+    assert_eq!(rows[1]["rule"], format!("{real}:rw"));
+    assert_eq!(rows[1]["reason"], format!("folder {real}:rw, as {link}"));
+    assert_eq!(rows[2]["rule"], format!("{file}:ro"));
+    assert_eq!(rows[2]["reason"], format!("file {file}:ro"));
+    let shown = world.run("n1", &["flows", "yard"]).ok().stdout;
+    assert!(shown.contains(&format!("folder {real}:rw")), "{shown}");
 }
 
 #[test]

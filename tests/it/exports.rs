@@ -122,7 +122,21 @@ fn a_zeek_reader_reads_what_was_dialled_and_what_was_asked() {
         let found = records.iter().find(|record| record["query"] == query);
         found.unwrap_or_else(|| panic!("{query}: {dns:#}")).clone()
     };
-    assert_eq!(asked("shop.example")["rejected"], false);
+    let shop = asked("shop.example");
+    assert_eq!(shop["rejected"], false);
+    // What it was answered, in the same record.
+    assert_eq!(shop["rcode_name"], "NOERROR", "{dns:#}");
+    assert!(dns["bad"].as_array().unwrap().is_empty(), "{dns:#}");
+    let answered = |record: &&Value| {
+        let answers = &record["answers"];
+        answers.to_string().contains("93.184.216.34") && record["qtype_name"] == "A"
+    };
+    let records = dns["records"].as_array().unwrap();
+    let record = records
+        .iter()
+        .find(answered)
+        .unwrap_or_else(|| panic!("{dns:#}"));
+    assert!(!record["TTLs"].is_null(), "{record:#}");
     let refused = asked("evil.example");
     assert_eq!(
         (&refused["rejected"], &refused["rcode_name"]),
@@ -175,11 +189,17 @@ fn events_of_ocsf_are_of_their_classes() {
     let blocked = events.iter().filter(|event| event["disposition_id"] == 2);
     let refused = rows.iter().filter(|row| row["kind"] == "refused");
     assert_eq!(blocked.count(), refused.count(), "{text}");
+    let given = events.iter().find(|event| event["answers"].is_array());
+    let given = given.unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(
+        (&given["rcode_id"], &given["activity_id"]),
+        (&json!(0), &json!(2))
+    );
+    assert!(given["answers"][0]["rdata"].is_string(), "{given:#}");
     let Some(seen) = read_by("ocsf.py", &[], &text) else {
         return;
     };
-    let dns =
-        |row: &&Value| row["kind"] == "name" || (row["kind"] == "refused" && row["proto"] == "dns");
+    let dns = |row: &&Value| row["proto"] == "dns" && row["kind"] != "note";
     assert_eq!(seen["4003"], rows.iter().filter(dns).count(), "{seen}");
     assert_eq!(
         sum([&seen].into_iter(), "4001"),
@@ -208,7 +228,7 @@ fn an_eve_reader_understands_each_event() {
     assert_eq!(types["drop"], of("refused", false), "{read}");
     assert_eq!(
         types["dns"],
-        of("name", true) + of("refused", true),
+        of("name", true) + of("answer", true) + of("refused", true),
         "{read}"
     );
     let mut ids: Vec<&str> = rows

@@ -66,6 +66,7 @@ fn an_audit_that_stays_here_is_nobody_elses_before_and_after_pairing() {
     assert!(shown.contains("192.168.1.9"), "{shown}");
     // Once the other box's entries are there, this one's would be.
     hears_of(&world, "n2", "quiet");
+    hears_of(&world, "n2", "open");
     let heard = || !flows(&world, "n2", "open@n1").is_empty();
     assert!(wait_until(LIMIT, heard));
     knows_nothing(&world, "n2");
@@ -77,6 +78,7 @@ fn an_audit_that_stays_here_is_nobody_elses_before_and_after_pairing() {
     assert!(notice(&world.run("n1", &["notices", "--json"]).ok().stdout));
     pair(&world, "n1", "n3");
     hears_of(&world, "n3", "quiet");
+    hears_of(&world, "n3", "open");
     let heard = || !flows(&world, "n3", "open@n1").is_empty();
     assert!(wait_until(LIMIT, heard));
     knows_nothing(&world, "n3");

@@ -7,9 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bailey_docs_store::{DocId, Moment, OsEntropy, Store, Urgency, load_or_create_device_keys};
 use bailey_model::{
     AddrClass, BoxId, BoxStarted, Direction, EndReason, Event, FiveTuple, FlowEnded, FlowId,
-    FlowOpened, Granted, Host, HostFrom, Incarnation, Proto, Timestamp,
+    FlowOpened, FlowProgressed, Granted, Host, HostFrom, Incarnation, Proto, Timestamp,
 };
 use bailey_tests::{TestWorld, wait_until};
+
+use serde_json::Value;
 
 use crate::common::{LIMIT, daemon, flows, pair};
 
@@ -23,7 +25,7 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap()
 }
 
-fn one_flow(flow: u64) -> [Event; 2] {
+fn one_flow(flow: u64) -> [Event; 3] {
     let flow = FlowId(flow);
     let opened = Event::FlowOpened(FlowOpened {
         flow,
@@ -38,15 +40,30 @@ fn one_flow(flow: u64) -> [Event; 2] {
         class: AddrClass::Internet,
         granted: Granted("internet".to_owned()),
     });
+    // Of every other one nobody says how it ended: its last progress is all there is.
+    let lost = flow.0.is_multiple_of(2);
+    let moved = |part: u64| (100 / part, 900 / part);
+    let (bytes_out, bytes_in) = moved(if lost { 1 } else { 2 });
+    let progressed = Event::FlowProgressed(FlowProgressed {
+        flow,
+        bytes_out,
+        bytes_in,
+        duration_us: 300_000_000,
+    });
+    let (bytes_out, bytes_in) = if lost { (0, 0) } else { moved(1) };
     let ended = Event::FlowEnded(FlowEnded {
         flow,
-        bytes_out: 100,
-        bytes_in: 900,
+        bytes_out,
+        bytes_in,
         duration_us: 5,
-        end: EndReason::Closed,
+        end: if lost {
+            EndReason::GateLost
+        } else {
+            EndReason::Closed
+        },
         outer_src: None,
     });
-    [opened, ended]
+    [opened, progressed, ended]
 }
 
 /// A store as a node leaves it that ran for all these days, the last of them today.
@@ -129,7 +146,7 @@ fn a_device_that_joins_gets_what_is_left_and_the_rest_whole() {
     // A device that joins earlier keeps what is not thinned yet for a window of its own.
     let thinned = wait_until(LIMIT, || {
         let reason = first("n1")["reason"].as_str().map(str::to_owned);
-        reason.is_some_and(|reason| reason.contains("thinned, 31 entries"))
+        reason.is_some_and(|reason| reason.contains("thinned, 46 entries"))
     });
     assert!(thinned, "{}", first("n1"));
     pair(&world, "n1", "n2");
@@ -147,7 +164,7 @@ fn a_device_that_joins_gets_what_is_left_and_the_rest_whole() {
     assert_eq!(first("n2")["kind"], "note");
     let check = world.run("n2", &["store", "check"]).ok();
     assert!(
-        check.stdout.contains(", 31 thinned: all of it holds"),
+        check.stdout.contains(", 46 thinned: all of it holds"),
         "{check}"
     );
 }
@@ -158,16 +175,21 @@ fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
     let _daemon = daemon(&world, "n1");
     let thinned = || flows(&world, "n1", "yard").first().cloned();
     let said = wait_until(LIMIT, || {
-        // Entries of the first 15 days: one that it started, and two a flow.
+        // Entries of the first 15 days: one that it started, and three a flow.
         thinned().is_some_and(|row| {
             let reason = row["reason"].as_str().unwrap_or_default();
-            row["kind"] == "note" && reason.contains("thinned, 31 entries")
+            row["kind"] == "note" && reason.contains("thinned, 46 entries")
         })
     });
     assert!(said, "{:?}", thinned());
     let rows = flows(&world, "n1", "yard");
     let kept = rows.iter().filter(|row| row["kind"] == "flow").count();
     assert_eq!(kept, 30);
+    let moved = |row: &&Value| row["kind"] == "flow" && row["bytes_in"] == 900;
+    assert_eq!(rows.iter().filter(moved).count(), 30);
+    assert!(rows.iter().any(|row| row["end"] == "gate lost"));
+    let shown = world.run("n1", &["flows", "yard"]).ok().stdout;
+    assert!(shown.contains("900 B in at least · gate lost"), "{shown}");
     // A question that does not reach so far hears nothing of it.
     let young = world.run("n1", &["flows", "yard", "--since", "5d", "--json"]);
     assert!(young.ok().json().iter().all(|row| row["kind"] != "note"));
@@ -187,9 +209,11 @@ fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
     assert!(all_alike, "{days:#?}");
     let shown = world.run("n1", &["summary", "yard", "--since", "60d"]).ok();
     assert!(shown.stdout.contains("45 flows"), "{shown}");
+    // Each counted once: 45 times 900 bytes.
+    assert!(shown.stdout.contains("40.5 kB in"), "{shown}");
     let check = world.run("n1", &["store", "check"]).ok();
     assert!(
-        check.stdout.contains(", 31 thinned: all of it holds"),
+        check.stdout.contains(", 46 thinned: all of it holds"),
         "{check}"
     );
 }

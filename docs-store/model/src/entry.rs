@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BoundaryReport, BoxId, DeviceId, EntryRef, FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host,
-    Incarnation, NoticeId, RequestId, Thinned,
+    BoundaryReport, BoxGranted, BoxId, DeviceId, EntryRef, FlowEnded, FlowNamed, FlowOpened,
+    FlowProgressed, FlowRefused, Host, Incarnation, NameAnswered, NoticeId, RequestId, Thinned,
 };
 
 /// Milliseconds since 1970-01-01T00:00:00Z by the writer's clock.
@@ -35,10 +35,16 @@ pub enum Event {
     FlowRefused(FlowRefused),
     /// A box's document: what an allowed flow's first bytes said of its name.
     FlowNamed(FlowNamed),
+    /// A box's document: how far a flow under way has come.
+    FlowProgressed(FlowProgressed),
     /// A box's document: a flow's end.
     FlowEnded(FlowEnded),
     /// A box's document: a name in reach, before it is asked upstream.
     NameAsked(NameAsked),
+    /// A box's document: what the box was answered for a name.
+    NameAnswered(NameAnswered),
+    /// A box's document: what of the host it was given.
+    Granted(BoxGranted),
     /// A box's document: the incarnation is over.
     BoxEnded(BoxEnded),
     /// A box's document: what it may dial is another from here on.

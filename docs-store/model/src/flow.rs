@@ -299,6 +299,21 @@ pub struct FlowRefused {
     pub count: u32,
 }
 
+/// How far an allowed flow under way has come, entered every five minutes from its
+/// verdict on in which something moved. Its figures are all from its beginning on; those
+/// of its end take their place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowProgressed {
+    /// Number of the flow.
+    pub flow: FlowId,
+    /// Payload bytes from the box so far.
+    pub bytes_out: u64,
+    /// Payload bytes to the box so far.
+    pub bytes_in: u64,
+    /// From the verdict until now, in microseconds.
+    pub duration_us: u64,
+}
+
 /// The end of an allowed flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowEnded {

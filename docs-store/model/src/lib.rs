@@ -9,7 +9,9 @@
 
 mod entry;
 mod flow;
+mod given;
 mod id;
+mod name;
 mod reach;
 mod report;
 mod thinned;
@@ -21,11 +23,13 @@ pub use entry::{
 };
 pub use flow::{
     AddrClass, Direction, EndReason, FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened,
-    FlowRefused, Granted, Host, HostFrom, Proto, Refusal, Sni, Verdict,
+    FlowProgressed, FlowRefused, Granted, Host, HostFrom, Proto, Refusal, Sni, Verdict,
 };
+pub use given::{BoxGranted, GrantKind};
 pub use id::{
     AccountId, BoxId, DeviceId, EntryRef, Incarnation, NoticeId, ParseIdError, RequestId,
 };
+pub use name::{NameAnswer, NameAnswered};
 pub use reach::{
     ChangeReachError, HostPattern, ParseReachError, PortSet, Reach, ReachTerm, Transport,
 };
@@ -33,7 +37,7 @@ pub use report::{
     Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, Fact, Level, Limits, Method,
     ParseLimitsError, ParsePublishError, ParseTierError, Publish, Tier,
 };
-pub use thinned::{Thinned, ThinnedDay, ThinnedHost};
+pub use thinned::{Thinned, ThinnedDay, ThinnedFlow, ThinnedHost};
 
 /// Addresses of the link between a box and its gate. They exist only inside
 /// the box: 192.0.0.0/29 is the IPv4 service continuity prefix (RFC 7335),

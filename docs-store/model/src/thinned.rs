@@ -29,9 +29,22 @@ pub struct Thinned {
     pub hours: u32,
     /// What each day had, oldest first.
     pub days: Vec<ThinnedDay>,
-    /// Flows that were under way at its end, and the place of their host among the
-    /// hosts of all days: their bytes are counted with a later segment.
-    pub open: Vec<(u64, u32)>,
+    /// Flows that were under way at its end: their bytes are counted with a later
+    /// segment.
+    pub open: Vec<ThinnedFlow>,
+}
+
+/// A flow under way at the end of a segment that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThinnedFlow {
+    /// Its number.
+    pub flow: u64,
+    /// The place of its host among the hosts of all days.
+    pub place: u32,
+    /// Payload from the box, as far as its progress was entered.
+    pub bytes_out: u64,
+    /// Payload to the box, as far.
+    pub bytes_in: u64,
 }
 
 /// What a box did in one day, as far as one segment had it.

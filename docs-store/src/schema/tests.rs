@@ -1,11 +1,12 @@
 use std::net::SocketAddr;
 
 use bailey_model::{
-    AddrClass, Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, BoxEnd, BoxEnded, BoxId,
-    BoxStarted, ChangedBy, ChildExit, DeviceId, DeviceNamed, Direction, EndReason, EntryRef, Fact,
-    FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowRefused, Gap, Granted, Host, HostFrom,
-    Incarnation, Level, Method, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal,
-    Request, RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned, ThinnedDay,
+    AddrClass, Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, BoxEnd, BoxEnded,
+    BoxGranted, BoxId, BoxStarted, ChangedBy, ChildExit, DeviceId, DeviceNamed, Direction,
+    EndReason, EntryRef, Fact, FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowProgressed,
+    FlowRefused, Gap, GrantKind, Granted, Host, HostFrom, Incarnation, Level, Method, NameAnswer,
+    NameAnswered, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal, Request,
+    RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned, ThinnedDay, ThinnedFlow,
     ThinnedHost, Tier,
 };
 use proptest::prelude::*;
@@ -220,8 +221,75 @@ fn thinned() -> Event {
             ],
             more: 5,
         }],
-        open: vec![(300, 0)],
+        open: vec![ThinnedFlow {
+            flow: 300,
+            place: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+        }],
     })
+}
+
+/// One whose flow under way has moved something.
+fn thinned_under_way() -> Event {
+    let Event::Thinned(mut it) = thinned() else {
+        unreachable!()
+    };
+    it.open[0].bytes_out = 5;
+    it.open[0].bytes_in = 1 << 33;
+    Event::Thinned(it)
+}
+
+fn progressed() -> Event {
+    Event::FlowProgressed(FlowProgressed {
+        flow: FlowId(300),
+        bytes_out: 512,
+        bytes_in: 1 << 40,
+        duration_us: 300_000_000,
+    })
+}
+
+fn answered(answer: NameAnswer, addrs: &[&str]) -> Event {
+    Event::NameAnswered(NameAnswered {
+        host: Host::new("shop.example").unwrap(),
+        qtype: 28,
+        answer,
+        addrs: addrs.iter().map(|ip| ip.parse().unwrap()).collect(),
+        more: 300,
+        ttl: 60,
+        count: 1,
+    })
+}
+
+fn granted(kind: GrantKind, write: bool) -> Event {
+    Event::Granted(BoxGranted {
+        box_id: BoxId([1; 16]),
+        incarnation: Incarnation([2; 16]),
+        written: "../p".to_owned(),
+        path: "/home/u/p".to_owned(),
+        kind,
+        write,
+        by: ChangedBy::Here,
+    })
+}
+
+fn progress_answers_and_grants() -> Vec<Event> {
+    vec![
+        progressed(),
+        answered(
+            NameAnswer::Records,
+            &["93.184.216.34", "2606:2800:220:1::1"],
+        ),
+        answered(NameAnswer::NoRecords, &[]),
+        answered(NameAnswer::NoName, &[]),
+        answered(NameAnswer::Withheld, &[]),
+        answered(NameAnswer::Failed, &[]),
+        granted(GrantKind::Folder, true),
+        granted(GrantKind::File, false),
+        granted(GrantKind::Socket, true),
+        granted(GrantKind::Device, true),
+        thinned_under_way(),
+    ]
 }
 
 fn events() -> Vec<Event> {
@@ -303,7 +371,8 @@ fn entries() -> Vec<Entry> {
         ts: Timestamp(1_796_000_000_000),
         event,
     };
-    events().into_iter().enumerate().map(number).collect()
+    let events = events().into_iter().chain(progress_answers_and_grants());
+    events.enumerate().map(number).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -355,6 +424,23 @@ fn a_known_kind_with_a_newer_code_or_field_keeps_its_bytes() {
     let read = unpack(&longer).unwrap();
     assert!(matches!(&read.event, Event::Newer(newer) if newer.kind == 4));
     assert_eq!(pack(&read).unwrap(), longer);
+}
+
+#[test]
+fn what_flows_under_way_moved_is_there_for_each_or_not_at_all() {
+    let packed = |event| {
+        let (no, ts) = (1, Timestamp(1));
+        pack(&Entry { no, ts, event }).unwrap()
+    };
+    let (plain, moved) = (packed(thinned()), packed(thinned_under_way()));
+    // An older build has what it knows, with a rest that it carries.
+    assert_eq!(moved[..plain.len()], plain);
+    for odd in [&[0][..], &[1, 0, 0], &[2, 1, 1, 1, 1], &[1, 1]] {
+        let bytes = [&plain[..], odd].concat();
+        let read = unpack(&bytes).unwrap();
+        assert!(matches!(read.event, Event::Newer(_)), "{odd:?}");
+        assert_eq!(pack(&read).unwrap(), bytes);
+    }
 }
 
 #[test]
@@ -520,6 +606,8 @@ fn the_specification_has_every_code_and_kind() {
     is_specified::<Method>();
     is_specified::<Axis>();
     is_specified::<AxisVerdict>();
+    is_specified::<NameAnswer>();
+    is_specified::<GrantKind>();
     let row = |line: &str| {
         let mut cells = line.strip_prefix("| ")?.split(" | ");
         Some((cells.next()?.parse::<u16>().ok()?, cells.next()?.to_owned()))
@@ -529,6 +617,7 @@ fn the_specification_has_every_code_and_kind() {
     let mut packed: Vec<(u16, String)> = events()
         .iter()
         .chain(&kept_and_captured())
+        .chain(&progress_answers_and_grants())
         .filter(|event| !matches!(event, Event::Newer(_)))
         .map(|event| {
             let shown = format!("{event:?}");

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use bailey_model::{
     AddrClass, BoxEnd, BoxEnded, BoxId, BoxStarted, ChildExit, DeviceId, DeviceNamed, Direction,
-    EndReason, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowRefused, Gap, Granted, Host,
-    HostFrom, Incarnation, NameAsked, Proto, Receipt, Refusal, Request, RequestId, RequestKind,
-    RequestOutcome, Rule, StoppedBy,
+    EndReason, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowProgressed, FlowRefused, Gap,
+    Granted, Host, HostFrom, Incarnation, NameAsked, Proto, Receipt, Refusal, Request, RequestId,
+    RequestKind, RequestOutcome, Rule, StoppedBy,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,19 +32,22 @@ macro_rules! codes {
     };
 }
 
+mod given;
 mod kept;
+mod name;
 mod named;
 mod notice;
 mod reach;
 mod report;
 mod thinned;
 
+use given::WireGranted;
 use kept::{WireAuditHere, WireCapture};
+use name::WireAnswered;
 use named::WireNamed;
 use notice::WireNotice;
 use reach::WireReachChanged;
 use report::WireReport;
-use thinned::WireThinned;
 
 /// Numbers of the kinds. A number is never used again for something else.
 mod kind {
@@ -69,6 +72,9 @@ mod kind {
     pub(super) const THINNED: u16 = 17;
     pub(super) const CAPTURE_STARTED: u16 = 18;
     pub(super) const AUDIT_HERE: u16 = 19;
+    pub(super) const FLOW_PROGRESSED: u16 = 20;
+    pub(super) const NAME_ANSWERED: u16 = 21;
+    pub(super) const GRANTED: u16 = 22;
 }
 
 /// The kind and body of an event.
@@ -95,6 +101,12 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
             kind::NAME_ASKED,
             bytes(&(it.host.as_str(), it.qtype, it.count)),
         ),
+        Event::NameAnswered(it) => body(kind::NAME_ANSWERED, bytes(&WireAnswered::from(it))),
+        Event::FlowProgressed(it) => body(
+            kind::FLOW_PROGRESSED,
+            bytes(&(it.flow.0, it.bytes_out, it.bytes_in, it.duration_us)),
+        ),
+        Event::Granted(it) => body(kind::GRANTED, bytes(&WireGranted::from(it))),
         Event::BoxEnded(it) => body(kind::BOX_ENDED, bytes(&WireBoxEnded::from(it))),
         Event::ReachChanged(it) => body(kind::REACH_CHANGED, bytes(&WireReachChanged::from(it))),
         Event::CaptureStarted(it) => body(kind::CAPTURE_STARTED, bytes(&WireCapture::from(it))),
@@ -105,7 +117,7 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
         Event::Receipt(it) => body(kind::RECEIPT, bytes(&WireReceipt::from(it))),
         Event::DeviceNamed(it) => body(kind::DEVICE_NAMED, bytes(&it.name)),
         Event::Report(it) => body(kind::REPORT, bytes(&WireReport::from(it))),
-        Event::Thinned(it) => body(kind::THINNED, bytes(&WireThinned::from(it))),
+        Event::Thinned(it) => body(kind::THINNED, thinned::encode(it)),
         Event::Newer(it) => Ok((it.kind, it.body.clone())),
     }
 }
@@ -136,6 +148,17 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
                 count,
             })
         }
+        kind::NAME_ANSWERED => Event::NameAnswered(whole::<WireAnswered>(body)?.event()?),
+        kind::FLOW_PROGRESSED => {
+            let (flow, bytes_out, bytes_in, duration_us) = whole(body)?;
+            Event::FlowProgressed(FlowProgressed {
+                flow: FlowId(flow),
+                bytes_out,
+                bytes_in,
+                duration_us,
+            })
+        }
+        kind::GRANTED => Event::Granted(whole::<WireGranted>(body)?.event()?),
         kind::BOX_ENDED => Event::BoxEnded(whole::<WireBoxEnded>(body)?.event()?),
         kind::REACH_CHANGED => Event::ReachChanged(whole::<WireReachChanged>(body)?.into()),
         kind::CAPTURE_STARTED => Event::CaptureStarted(whole::<WireCapture>(body)?.into()),
@@ -147,7 +170,7 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
         kind::REQUEST => Event::Request(whole::<WireRequest>(body)?.event()?),
         kind::RECEIPT => Event::Receipt(whole::<WireReceipt>(body)?.into()),
         kind::DEVICE_NAMED => Event::DeviceNamed(DeviceNamed { name: whole(body)? }),
-        kind::THINNED => Event::Thinned(whole::<WireThinned>(body)?.event()?),
+        kind::THINNED => Event::Thinned(thinned::decode(body)?),
         kind::REPORT => Event::Report(whole::<WireReport>(body)?.report()?),
         _ => return None,
     })

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bailey_model::{
-    AddrClass, Direction, Entry, Event, FlowOpened, FlowRefused, ThinnedDay, ThinnedHost, Timestamp,
+    AddrClass, Direction, EndReason, Entry, Event, FlowEnded, FlowOpened, FlowProgressed,
+    FlowRefused, ThinnedDay, ThinnedFlow, ThinnedHost, Timestamp,
 };
 
 /// Most hosts of a day that keep their place; the rest is one row without a name.
@@ -20,55 +21,65 @@ const MAX_DAYS: usize = 8;
 const MAX_OPEN: usize = 256;
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// Flows under way and where they go.
-pub(crate) type Open = Vec<(u64, String, Option<AddrClass>)>;
+/// Flows under way, by number.
+pub(crate) type Open = Vec<(u64, UnderWay)>;
+
+/// A flow under way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UnderWay {
+    /// Where it goes.
+    name: String,
+    class: Option<AddrClass>,
+    /// Out and in, by its last progress: what it has moved at least.
+    moved: (u64, u64),
+    /// When that was, if in this segment.
+    at: Option<Timestamp>,
+}
 
 /// Counts entries.
 #[derive(Debug, Default)]
 pub(crate) struct Digest {
     days: BTreeMap<u32, BTreeMap<String, ThinnedHost>>,
-    flows: HashMap<u64, (String, Option<AddrClass>)>,
+    flows: HashMap<u64, UnderWay>,
 }
 
 impl Digest {
     /// Begins with the flows that the segment before left under way.
     pub(crate) fn new(open: Open) -> Self {
-        let flows = open
-            .into_iter()
-            .map(|(flow, name, class)| (flow, (name, class)));
         Self {
             days: BTreeMap::new(),
-            flows: flows.collect(),
+            flows: open.into_iter().collect(),
         }
     }
 
     pub(crate) fn push(&mut self, entry: &Entry) {
         match &entry.event {
             // Flows are numbered anew in each run.
-            Event::BoxStarted(_) => self.flows.clear(),
+            Event::BoxStarted(_) | Event::BoxEnded(_) => self.close(entry.ts),
             Event::FlowOpened(it) => {
                 let name = name_of_opened(it);
-                self.flows.insert(it.flow.0, (name.clone(), Some(it.class)));
+                let under_way = UnderWay {
+                    name: name.clone(),
+                    class: Some(it.class),
+                    ..UnderWay::default()
+                };
+                self.flows.insert(it.flow.0, under_way);
                 self.host(entry.ts, name, Some(it.class)).flows += 1;
             }
             Event::FlowRefused(it) => {
                 self.host(entry.ts, name_of_refused(it), it.class).refused += u64::from(it.count);
             }
-            Event::FlowEnded(it) => {
-                let known = self.flows.remove(&it.flow.0);
-                let (name, class) = known.unwrap_or_default();
-                let host = self.host(entry.ts, name, class);
-                host.bytes_out = host.bytes_out.saturating_add(it.bytes_out);
-                host.bytes_in = host.bytes_in.saturating_add(it.bytes_in);
-            }
+            Event::FlowProgressed(it) => self.progressed(entry.ts, it),
+            Event::FlowEnded(it) => self.ended(entry.ts, it),
             // `*.ZONE` counts names that have entries of their own.
             Event::NameAsked(it) if !it.host.as_str().starts_with("*.") => {
                 let name = it.host.as_str().to_owned();
                 self.host(entry.ts, name, None).asked += u64::from(it.count);
             }
             Event::NameAsked(_)
+            | Event::NameAnswered(_)
+            | Event::Granted(_)
             | Event::FlowNamed(_)
-            | Event::BoxEnded(_)
             | Event::ReachChanged(_)
             | Event::Gap(_)
             | Event::DeviceNamed(_)
@@ -81,6 +92,48 @@ impl Digest {
             | Event::AuditHere(_)
             | Event::Newer(_) => {}
         }
+    }
+
+    /// Of a flow whose beginning is not known here nothing is held: its end says all.
+    fn progressed(&mut self, ts: Timestamp, it: &FlowProgressed) {
+        if let Some(flow) = self.flows.get_mut(&it.flow.0) {
+            flow.moved = (it.bytes_out, it.bytes_in);
+            flow.at = Some(ts);
+        }
+    }
+
+    fn ended(&mut self, ts: Timestamp, it: &FlowEnded) {
+        let flow = self.flows.remove(&it.flow.0).unwrap_or_default();
+        match it.end {
+            EndReason::GateLost => self.lost(ts, flow),
+            _ => self.moved(ts, flow.name, flow.class, (it.bytes_out, it.bytes_in)),
+        }
+    }
+
+    /// Counts a flow that nobody says the end of by its last progress.
+    fn lost(&mut self, ts: Timestamp, flow: UnderWay) {
+        if flow.moved != (0, 0) {
+            self.moved(flow.at.unwrap_or(ts), flow.name, flow.class, flow.moved);
+        }
+    }
+
+    /// Nothing is under way any more.
+    pub(crate) fn close(&mut self, ts: Timestamp) {
+        for (_, flow) in std::mem::take(&mut self.flows) {
+            self.lost(ts, flow);
+        }
+    }
+
+    fn moved(
+        &mut self,
+        ts: Timestamp,
+        name: String,
+        class: Option<AddrClass>,
+        (bytes_out, bytes_in): (u64, u64),
+    ) {
+        let host = self.host(ts, name, class);
+        host.bytes_out = host.bytes_out.saturating_add(bytes_out);
+        host.bytes_in = host.bytes_in.saturating_add(bytes_in);
     }
 
     fn host(&mut self, ts: Timestamp, name: String, class: Option<AddrClass>) -> &mut ThinnedHost {
@@ -98,7 +151,7 @@ impl Digest {
     }
 
     /// The days, and the flows under way by the place of their host.
-    pub(crate) fn finish(self) -> (Vec<ThinnedDay>, Vec<(u64, u32)>) {
+    pub(crate) fn finish(self) -> (Vec<ThinnedDay>, Vec<ThinnedFlow>) {
         let (mut names, mut all) = (0, 0);
         let mut days = Vec::with_capacity(self.days.len());
         for (day, hosts) in self.days {
@@ -132,15 +185,20 @@ impl Digest {
         let places: HashMap<&str, usize> = all
             .map(|(place, host)| (host.name.as_str(), place))
             .collect();
-        let mut open: Vec<(u64, u32)> = self
+        let mut open: Vec<ThinnedFlow> = self
             .flows
             .iter()
-            .filter_map(|(flow, (name, _))| {
-                let place = places.get(name.as_str())?;
-                Some((*flow, u32::try_from(*place).ok()?))
+            .filter_map(|(flow, it)| {
+                let place = places.get(it.name.as_str())?;
+                Some(ThinnedFlow {
+                    flow: *flow,
+                    place: u32::try_from(*place).ok()?,
+                    bytes_out: it.moved.0,
+                    bytes_in: it.moved.1,
+                })
             })
             .collect();
-        open.sort_unstable();
+        open.sort_unstable_by_key(|it| it.flow);
         // The newest are the likeliest to end soon.
         let over = open.len().saturating_sub(MAX_OPEN);
         open.drain(..over);
@@ -151,9 +209,15 @@ impl Digest {
 /// The flows under way that a digest names, for the next one.
 pub(crate) fn open_of(thinned: &bailey_model::Thinned) -> Open {
     let hosts: Vec<&ThinnedHost> = thinned.days.iter().flat_map(|day| &day.hosts).collect();
-    let of = |(flow, place): &(u64, u32)| {
-        let host = hosts.get(usize::try_from(*place).ok()?)?;
-        Some((*flow, host.name.clone(), host.class))
+    let of = |it: &ThinnedFlow| {
+        let host = hosts.get(usize::try_from(it.place).ok()?)?;
+        let under_way = UnderWay {
+            name: host.name.clone(),
+            class: host.class,
+            moved: (it.bytes_out, it.bytes_in),
+            at: None,
+        };
+        Some((it.flow, under_way))
     };
     thinned.open.iter().take(MAX_OPEN).filter_map(of).collect()
 }
@@ -187,7 +251,7 @@ fn name_of_refused(it: &FlowRefused) -> String {
 #[cfg(test)]
 mod tests {
     use bailey_model::{
-        BoxId, EndReason, FiveTuple, FlowEnded, FlowId, Granted, Host, HostFrom, Incarnation,
+        BoxEnd, BoxEnded, BoxId, FiveTuple, FlowId, Granted, Host, HostFrom, Incarnation,
         NameAsked, Proto, Refusal, Thinned,
     };
 
@@ -304,7 +368,13 @@ mod tests {
         let mut digest = Digest::default();
         digest.push(&entry(DAY, opened(1, "shop.example")));
         let first = thinned(digest);
-        assert_eq!(first.open, [(1, 0)]);
+        let under_way = ThinnedFlow {
+            flow: 1,
+            place: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+        };
+        assert_eq!(first.open, [under_way]);
         let mut digest = Digest::new(open_of(&first));
         digest.push(&entry(DAY + 2, ended(1, 5)));
         digest.push(&entry(DAY + 2, ended(9, 6)));
@@ -315,6 +385,86 @@ mod tests {
             ("shop.example", 5)
         );
         assert_eq!((hosts[1].name.as_str(), hosts[1].bytes_out), ("", 6));
+    }
+
+    fn progressed(flow: u64, bytes: u64) -> Event {
+        Event::FlowProgressed(FlowProgressed {
+            flow: FlowId(flow),
+            bytes_out: bytes,
+            bytes_in: 2 * bytes,
+            duration_us: 1,
+        })
+    }
+
+    fn lost(flow: u64) -> Event {
+        let Event::FlowEnded(mut it) = ended(flow, 0) else {
+            unreachable!()
+        };
+        it.end = EndReason::GateLost;
+        Event::FlowEnded(it)
+    }
+
+    fn box_ended() -> Event {
+        Event::BoxEnded(BoxEnded {
+            box_id: BoxId([1; 16]),
+            incarnation: Incarnation([3; 16]),
+            end: BoxEnd::NodeLost,
+            processes_ended: None,
+            processes_left: None,
+            flows_reset: None,
+        })
+    }
+
+    /// Bytes out by day and host, of entries that are thinned in these segments.
+    fn bytes_of(segments: &[&[(u64, Event)]]) -> Vec<(u64, String, u64)> {
+        let (mut open, mut found) = (Open::new(), Vec::new());
+        for segment in segments {
+            let mut digest = Digest::new(std::mem::take(&mut open));
+            for (day, event) in *segment {
+                digest.push(&entry(*day, event.clone()));
+            }
+            let it = thinned(digest);
+            for day in &it.days {
+                let hosts = day.hosts.iter().filter(|host| host.bytes_out > 0);
+                found.extend(hosts.map(|host| {
+                    let day = u64::from(day.day) - DAY;
+                    (day, host.name.clone(), host.bytes_out)
+                }));
+            }
+            open = open_of(&it);
+        }
+        found
+    }
+
+    #[test]
+    fn what_moved_is_counted_once_whatever_stands_between_beginning_and_end() {
+        let begun = (DAY, opened(1, "shop.example"));
+        let whole = |end: (u64, Event)| {
+            vec![
+                begun.clone(),
+                (DAY, progressed(1, 5)),
+                (DAY + 1, progressed(1, 8)),
+                end,
+            ]
+        };
+        let name = || "shop.example".to_owned();
+        for (end, expected) in [
+            ((DAY + 2, ended(1, 9)), (2, name(), 9)),
+            // Nobody says how it ended: what its last progress says, when it did.
+            ((DAY + 2, lost(1)), (1, name(), 8)),
+            ((DAY + 2, box_ended()), (1, name(), 8)),
+        ] {
+            let all = whole(end);
+            assert_eq!(bytes_of(&[&all]), std::slice::from_ref(&expected));
+            for at in 1..all.len() {
+                let (one, other) = all.split_at(at);
+                let found = bytes_of(&[one, other]);
+                let sums: Vec<_> = found.iter().map(|(_, name, sum)| (name, *sum)).collect();
+                assert_eq!(sums, [(&expected.1, expected.2)], "{at}");
+            }
+        }
+        // One that had none counts nothing.
+        assert_eq!(bytes_of(&[&[begun, (DAY, lost(1))]]), []);
     }
 
     #[test]

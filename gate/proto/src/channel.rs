@@ -7,7 +7,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use bailey_model::{
-    FlowEnded, FlowNamed, FlowOpened, FlowRefused, Host, NameAsked, Publish, Reach, Transport,
+    FlowEnded, FlowNamed, FlowOpened, FlowProgressed, FlowRefused, Host, NameAnswered, NameAsked,
+    Publish, Reach, Transport,
 };
 use serde::{Deserialize, Serialize};
 
@@ -167,9 +168,13 @@ pub enum GateEvent {
     WebName(Host),
     /// What an allowed flow's first bytes said of its name.
     FlowNamed(FlowNamed),
+    /// How far an allowed flow under way has come.
+    FlowProgressed(FlowProgressed),
     /// The end of an allowed flow.
     FlowEnded(FlowEnded),
     /// A name in reach. With a ticket before it is asked upstream; without one
     /// when it closes the 10 s of equal ones with their count.
     NameAsked(NameAsked),
+    /// What the box was answered for such a name, or how often the same within 10 s.
+    NameAnswered(NameAnswered),
 }

@@ -24,6 +24,7 @@ mod reply;
 mod request;
 mod share;
 mod svcb;
+mod told;
 mod work;
 mod zones;
 
@@ -32,7 +33,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bailey_model::{
-    AddrClass, Direction, FlowRefused, Host, HostFrom, NameAsked, Proto, Refusal, Transport,
+    AddrClass, Direction, FlowRefused, Host, HostFrom, NameAnswer, NameAnswered, NameAsked, Proto,
+    Refusal, Transport,
 };
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Name, RecordType};
@@ -49,6 +51,7 @@ pub(crate) use local::is_nowhere;
 use question::{Question, Stage};
 use reply::Answer;
 use request::Received;
+use told::Answered;
 use zones::Zones;
 
 /// From a question to its SERVFAIL when no resolver answers: well inside the
@@ -165,6 +168,9 @@ pub enum DnsOutput {
     /// An entry to tell: how many equal questions came after the first, or how
     /// many different names below one zone there were.
     Counted(NameAsked),
+    /// An entry to tell: what a name was answered, or how many equal answers came after
+    /// the first.
+    Answered(NameAnswered),
 }
 
 /// The gate's DNS of one box.
@@ -180,6 +186,7 @@ pub struct Dns {
     entry_of: HashMap<AskedKey, AskId>,
     asked: Coalescer<AskedKey>,
     refused: Coalescer<RefusedKey>,
+    answered: Coalescer<Answered>,
     /// Zones of the names that were asked, and of those that were refused.
     asked_zones: Zones,
     refused_zones: Zones,
@@ -240,6 +247,7 @@ impl Dns {
             entry_of: HashMap::new(),
             asked: Coalescer::new(WINDOW, MAX_WINDOWS),
             refused: Coalescer::new(WINDOW, MAX_WINDOWS),
+            answered: Coalescer::new(WINDOW, MAX_WINDOWS),
             asked_zones: Zones::default(),
             refused_zones: Zones::default(),
             level_at: Now::ZERO,
@@ -256,7 +264,7 @@ impl Dns {
     /// Questions, exchanges, entries that are waited for and windows of equal ones.
     pub(crate) fn held(&self) -> usize {
         let work = self.questions.len() + self.exchanges.len() + self.entries.len();
-        work + self.asked.len() + self.refused.len()
+        work + self.asked.len() + self.refused.len() + self.answered.len()
     }
 
     /// A message from the box (over TCP without its length octets). Whether it will be
@@ -329,7 +337,7 @@ impl Dns {
             } else {
                 let host = question.target.grant.clone();
                 self.refuse(now, Some(host), None, Refusal::NameOutsideReach);
-                self.finish(number, |request| Answer::outside_reach(request.name()));
+                self.turn_away(number, |request| Answer::outside_reach(request.name()));
             }
         }
     }
@@ -344,7 +352,7 @@ impl Dns {
         for number in pending.waiting {
             let waits = self.questions.get(&number).map(|question| question.stage);
             if waits == Some(Stage::Entry(id)) {
-                self.finish(number, |_| {
+                self.turn_away(number, |_| {
                     Answer::servfail(0, "the audit cannot be written")
                 });
             }
@@ -392,7 +400,7 @@ impl Dns {
             {
                 self.end_exchange(number, id);
                 if self.tcp_exchanges() < MAX_TCP_EXCHANGES {
-                    self.exchange(number, attempt.server, Transport::Tcp);
+                    self.exchange(now, number, attempt.server, Transport::Tcp);
                 } else {
                     self.try_resolver(now, number);
                 }
@@ -433,10 +441,10 @@ impl Dns {
             // That nobody answers is how a link says that nobody has the name.
             let nobody = target.filter(|target| target.is_on_link());
             match nobody.map(|target| names.knows(now, &target.grant)) {
-                Some(known) => self.finish(number, |request| {
+                Some(known) => self.finish(now, number, negative(known), |request| {
                     Answer::negative(request, known, Vec::new(), None)
                 }),
-                None => self.finish(number, |_| Answer::servfail(22, "no resolver answered")),
+                None => self.fail(now, number, 22, "no resolver answered"),
             }
         }
         let silent: Vec<u64> = self
@@ -460,7 +468,10 @@ impl Dns {
             .values()
             .flat_map(|question| [Some(question.deadline), question.retry_at])
             .chain([self.asked.poll_timeout(), self.refused.poll_timeout()])
-            .chain([self.asked_zones.poll_timeout()])
+            .chain([
+                self.asked_zones.poll_timeout(),
+                self.answered.poll_timeout(),
+            ])
             .flatten()
             .min()
     }
@@ -476,6 +487,9 @@ impl Dns {
         if let Some(((host, qtype), count)) = self.asked.poll(now) {
             return Some(DnsOutput::Counted(NameAsked { host, qtype, count }));
         }
+        if let Some((answered, count)) = self.answered.poll(now) {
+            return Some(DnsOutput::Answered(answered.entry(count)));
+        }
         let (host, count) = self.asked_zones.poll(now)?;
         let qtype = RecordType::ANY.into();
         Some(DnsOutput::Counted(NameAsked { host, qtype, count }))
@@ -490,6 +504,7 @@ impl Dns {
         self.entry_of.clear();
         self.asked.close_all();
         self.refused.close_all();
+        self.answered.close_all();
         self.asked_zones.close_all();
     }
 
@@ -503,6 +518,14 @@ impl Dns {
 /// The presentation form of a name, `None` for the root.
 fn host_of(name: &Name) -> Option<Host> {
     host::host_of(name)
+}
+
+/// What a name is answered that has no records of the type asked for.
+fn negative(exists: bool) -> NameAnswer {
+    match exists {
+        true => NameAnswer::NoRecords,
+        false => NameAnswer::NoName,
+    }
 }
 
 /// The code for "this answer is an error of ours".

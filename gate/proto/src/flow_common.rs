@@ -15,6 +15,7 @@ use crate::channel::GateEvent;
 use crate::dns::AskId;
 use crate::flow::{Action, Outlet};
 use crate::flow_name::Said;
+use crate::flow_progress::Progress;
 use crate::flow_tell::{Refused, Told};
 use crate::gate::census::Census;
 use crate::names::NameTable;
@@ -105,6 +106,7 @@ pub(crate) struct Common {
     pub(crate) names: NameTable,
     pub(crate) told: Told,
     pub(crate) actions: VecDeque<Action>,
+    pub(crate) progress: Progress,
     pub(crate) stopping: bool,
     tickets: HashMap<u64, Waits>,
     next_ticket: u64,
@@ -120,6 +122,7 @@ impl Common {
             names: NameTable::new(),
             told: Told::new(now),
             actions: VecDeque::new(),
+            progress: Progress::default(),
             stopping: false,
             tickets: HashMap::new(),
             next_ticket: 1,
@@ -133,6 +136,7 @@ impl Common {
         census.tickets = self.tickets.len();
         census.events = self.told.len();
         census.actions = self.actions.len();
+        census.progress = self.progress.len();
     }
 
     pub(crate) fn decide(&self, now: Now, over: Transport, dst: SocketAddr) -> Decision {
@@ -175,6 +179,7 @@ impl Common {
     /// Opens a flow: its number, and the ticket of its entry.
     pub(crate) fn open(
         &mut self,
+        now: Now,
         proto: Proto,
         ends: Ends,
         decision: Decision,
@@ -191,13 +196,14 @@ impl Common {
             class: decision.class,
             granted,
         };
-        self.enter(opened, waits)
+        self.enter(now, opened, waits)
     }
 
     /// Opens a flow that came in by a published port, between these ends of the
     /// link: its number, and the ticket of its entry.
     pub(crate) fn open_inbound(
         &mut self,
+        now: Now,
         came: Came,
         ends: Ends,
         waits: impl FnOnce(FlowId) -> Waits,
@@ -216,16 +222,18 @@ impl Common {
             class,
             granted: Granted(format!("publish {}", came.publish)),
         };
-        self.enter(opened, waits)
+        self.enter(now, opened, waits)
     }
 
     fn enter(
         &mut self,
+        now: Now,
         opened: impl FnOnce(FlowId) -> FlowOpened,
         waits: impl FnOnce(FlowId) -> Waits,
     ) -> (FlowId, u64) {
         let flow = FlowId(self.next_flow);
         self.next_flow += 1;
+        self.progress.opened(now);
         let ticket = self.ticket(|_| waits(flow));
         self.told
             .push(Some(ticket), GateEvent::FlowOpened(opened(flow)));

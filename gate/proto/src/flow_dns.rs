@@ -266,6 +266,10 @@ impl Door {
                 DnsOutput::Refused(refused) => {
                     common.told.push(None, GateEvent::FlowRefused(refused));
                 }
+                DnsOutput::Answered(answered) => {
+                    let event = GateEvent::NameAnswered(answered);
+                    common.told.in_company(now, event);
+                }
                 DnsOutput::Counted(asked) => common.told.push(None, GateEvent::NameAsked(asked)),
             }
         }

@@ -87,8 +87,9 @@ impl Hash for Refused {
 #[derive(Debug)]
 pub(crate) struct Told {
     events: VecDeque<(Option<u64>, GateEvent)>,
-    /// Ends of flows, for which nobody waits.
-    ends: VecDeque<FlowEnded>,
+    /// Ends of flows, how far others have come, and what names were answered: nobody
+    /// waits for them.
+    ends: VecDeque<GateEvent>,
     /// When they are told at the latest.
     ends_due: Option<Now>,
     /// They are being told.
@@ -128,11 +129,16 @@ impl Told {
         self.events.push_back((ticket, event));
     }
 
-    /// Tells the end of a flow, in company: a message, a commit and their wake-ups
-    /// are for many of them, and never before what somebody waits for.
+    /// Tells the end of a flow.
     pub(crate) fn ended(&mut self, now: Now, ended: FlowEnded) {
+        self.in_company(now, GateEvent::FlowEnded(ended));
+    }
+
+    /// Tells what nobody waits for: a message, a commit and their wake-ups are for
+    /// many of them, and never before what somebody waits for.
+    pub(crate) fn in_company(&mut self, now: Now, event: GateEvent) {
         self.ends_due.get_or_insert(now + END_WAITS);
-        self.ends.push_back(ended);
+        self.ends.push_back(event);
     }
 
     /// When [`Self::poll_due`] has something; `None` if there is nothing at all.
@@ -196,11 +202,11 @@ impl Told {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        let ended = self.ends.pop_front();
+        let event = self.ends.pop_front();
         if self.ends.is_empty() {
             (self.ends_due, self.telling_ends) = (None, false);
         }
-        Some((None, GateEvent::FlowEnded(ended?)))
+        Some((None, event?))
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Now> {

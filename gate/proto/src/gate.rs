@@ -436,6 +436,7 @@ impl Gate {
             self.door.poll_timeout(),
             self.fragments.poll_timeout(),
             self.common.told.poll_timeout(),
+            self.common.progress.look_at(),
         ]
         .into_iter()
         .flatten()
@@ -451,6 +452,22 @@ impl Gate {
         self.door.handle_timeout(&mut self.common, now, out);
         self.fragments.expire(now);
         self.common.told.collect(now);
+        self.tell_progress(now);
+    }
+
+    /// Tells how far flows under way have come, those that are due.
+    fn tell_progress(&mut self, now: Now) {
+        let common = &mut self.common;
+        if common.progress.look_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let streams = self.tcp.counted().chain(self.udp.counted());
+        let flows = streams.chain(self.echoes.counted());
+        let flows = flows.chain(self.callers.counted());
+        let room = common.told.has_room();
+        for it in common.progress.look(now, room, flows) {
+            common.told.in_company(now, GateEvent::FlowProgressed(it));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use bailey_model::{EndReason, FlowId, Proto, Refusal, Verdict};
 use crate::Now;
 use crate::flow::{Action, ENTRY_TIMEOUT, Outlet};
 use crate::flow_common::{Basis, Common, End, Ends, Waits, oldest_first};
+use crate::flow_progress::Counted;
 use crate::flow_timer::{Alarm, Timed, Timers};
 use crate::flow_waiting::{Bounds, Waiters, Waiting};
 use crate::gate::census::Census;
@@ -135,6 +136,16 @@ impl Echoes {
         self.flows.len()
     }
 
+    /// Every flow, as far as it has come.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = Counted> {
+        self.flows.iter().map(|(id, flow)| Counted {
+            flow: *id,
+            opened: flow.opened,
+            bytes_out: flow.bytes_out,
+            bytes_in: flow.bytes_in,
+        })
+    }
+
     pub(crate) fn count(&self, census: &mut Census) {
         census.echoes = self.flows.len().max(self.by_ends.len());
         census.echo_pending = self.waiters.flows();
@@ -218,7 +229,7 @@ impl Echoes {
             return Err((decision, why));
         }
         let basis = Basis::new(decision.host.clone(), &common.policy);
-        let (id, ticket) = common.open(proto(ip.dst), ends, decision, granted, Waits::Echo);
+        let (id, ticket) = common.open(now, proto(ip.dst), ends, decision, granted, Waits::Echo);
         let mut flow = Flow {
             ends,
             opened: now,

@@ -17,6 +17,7 @@ mod flow_common;
 mod flow_dns;
 mod flow_echo;
 mod flow_name;
+mod flow_progress;
 mod flow_tell;
 mod flow_timer;
 mod flow_waiting;
@@ -45,6 +46,7 @@ pub use explain::{
     refusal,
 };
 pub use flow::*;
+pub use flow_progress::{MAX_PROGRESS, PROGRESS_APART, PROGRESS_EVERY};
 pub use fragments::{FRAGMENT_TIMEOUT, MAX_FRAGMENT_BYTES, MAX_FRAGMENT_SETS, MAX_FRAGMENTS};
 pub use gate::Gate;
 pub use icmp::{

@@ -218,7 +218,7 @@ impl Tcp {
             return Err(Some((decision, why)));
         }
         let basis = Basis::new(decision.host.clone(), &common.policy);
-        let (id, ticket) = common.open(Proto::Tcp, ends, decision, granted, Waits::Tcp);
+        let (id, ticket) = common.open(now, Proto::Tcp, ends, decision, granted, Waits::Tcp);
         let parked = Parked {
             packet: ip.whole.to_vec(),
             segment: seg,

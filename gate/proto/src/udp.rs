@@ -188,7 +188,7 @@ impl Udp {
         }
         let port = self.port(ends.src, now);
         let basis = Basis::new(decision.host.clone(), &common.policy);
-        let (id, ticket) = common.open(Proto::Udp, ends, decision, granted, Waits::Udp);
+        let (id, ticket) = common.open(now, Proto::Udp, ends, decision, granted, Waits::Udp);
         let mut flow = Flow {
             port,
             ends,

@@ -15,6 +15,7 @@ use crate::flow::{
     UDP_SINGLE,
 };
 use crate::flow_common::{Came, Common, End, Ends, Waits, oldest_first};
+use crate::flow_progress::Counted;
 use crate::flow_timer::{Alarm, Timed, Timers};
 use crate::gate::census::Census;
 use crate::icmp_wire;
@@ -125,6 +126,16 @@ impl Callers {
         census.deadlines += self.timers.len();
     }
 
+    /// Every flow, as far as it has come.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = Counted> {
+        self.flows.iter().map(|(id, flow)| Counted {
+            flow: *id,
+            opened: flow.opened,
+            bytes_out: flow.bytes_out,
+            bytes_in: flow.bytes_in,
+        })
+    }
+
     /// A client's datagram came by the published socket at this place.
     pub(crate) fn came(
         &mut self,
@@ -173,7 +184,7 @@ impl Callers {
             .ok_or(Refusal::Limit)?;
         let door = self.doors.get(&came.publish).copied().unwrap_or(0);
         let ends = ends(door, box_port, port);
-        let (id, ticket) = common.open_inbound(came, ends, Waits::Came);
+        let (id, ticket) = common.open_inbound(now, came, ends, Waits::Came);
         let mut flow = Flow {
             from,
             came,

@@ -192,13 +192,26 @@ pub(super) fn flow_line(row: &FlowRow) -> String {
         false => host_of(row),
     };
     let mut how = Vec::new();
+    if row.kind == "progress" {
+        how.extend(row.flow.map(|flow| format!("flow {flow}")));
+    }
     how.extend(row.dst_class.clone());
     how.extend(said(row));
     how.extend(row.reason.as_deref().map(show::text));
     if let (Some(sent), Some(got)) = (row.bytes_out, row.bytes_in) {
-        how.push(format!("{sent} B out, {got} B in"));
+        // By its last progress, where its end does not say it.
+        let known = match (row.kind.as_str(), row.end.as_deref()) {
+            (_, Some("gate lost")) => " at least",
+            ("flow" | "progress", None) => " so far",
+            _ => "",
+        };
+        how.push(format!("{sent} B out, {got} B in{known}"));
     }
     how.extend(row.end.as_deref().map(show::text));
+    if let Some(answers) = row.answers.as_ref().filter(|answers| !answers.is_empty()) {
+        let answers: Vec<String> = answers.iter().map(ToString::to_string).collect();
+        how.push(answers.join(" "));
+    }
     if row.count > 1 {
         how.push(format!("×{}", row.count));
     }
@@ -257,8 +270,8 @@ fn notice_lines(row: &NoticeRow) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use bailey_model::{
-        AddrClass, Direction, Entry, Event, FiveTuple, FlowId, FlowNamed, FlowOpened, Granted,
-        Host, HostFrom, Proto, Sni,
+        AddrClass, Direction, EndReason, Entry, Event, FiveTuple, FlowEnded, FlowId, FlowNamed,
+        FlowOpened, FlowProgressed, Granted, Host, HostFrom, Proto, Sni,
     };
 
     use super::*;
@@ -317,6 +330,54 @@ mod tests {
             assert!(!shown.contains(absent), "{absent}: {shown}");
             assert_eq!(shown.contains("a.b"), looked_up == Some("a.b"), "{shown}");
         }
+    }
+
+    #[test]
+    fn bytes_of_a_flow_are_so_far_or_at_least_until_its_end_says_them() {
+        let flow = FlowId(7);
+        let progress = Event::FlowProgressed(FlowProgressed {
+            flow,
+            bytes_out: 5,
+            bytes_in: 9,
+            duration_us: 300_000_000,
+        });
+        let ended = |end| {
+            Event::FlowEnded(FlowEnded {
+                flow,
+                bytes_out: 6,
+                bytes_in: 10,
+                duration_us: 1,
+                end,
+                outer_src: None,
+            })
+        };
+        let (no, ts) = (1, Timestamp(1));
+        let entry = |event| Entry { no, ts, event };
+        let mut open = row(None, Sni::Unproven);
+        open.progressed(match &progress {
+            Event::FlowProgressed(it) => it,
+            _ => unreachable!(),
+        });
+        assert!(flow_line(&open).contains("5 B out, 9 B in so far"));
+        for (end, shown) in [
+            (EndReason::GateLost, "5 B out, 9 B in at least · gate lost"),
+            (EndReason::Closed, "6 B out, 10 B in · closed"),
+        ] {
+            let mut row = open.clone();
+            let Event::FlowEnded(it) = ended(end) else {
+                unreachable!()
+            };
+            row.ended(&it);
+            let line = flow_line(&row);
+            assert!(line.contains(shown), "{line}");
+        }
+        // While it is followed, it is a row of its own.
+        let row = FlowRow::of("yard", &entry(progress)).unwrap();
+        let line = flow_line(&row);
+        assert!(
+            line.contains("progress") && line.contains("flow 7 · 5 B out"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -195,9 +195,10 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
     let shape = shape_of(args)?;
     let mut grants = Vec::new();
     let mut held = Vec::new();
-    let mut grant = |path: &Path, read_only| {
+    let mut grant = |path: &Path, written: &[u8], read_only| {
         let (path, fd) = hold(path)?;
         grants.push(GrantAsk {
+            written: written.to_vec(),
             path: path.into_os_string().into_vec(),
             read_only,
         });
@@ -212,7 +213,7 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
             continue;
         }
         let (path, read_only) = split_grant(written);
-        grant(Path::new(OsStr::from_bytes(&path)), read_only)?;
+        grant(Path::new(OsStr::from_bytes(&path)), &path, read_only)?;
     }
     let mut cwd = None;
     if let Some(mode) = &args.here {
@@ -227,7 +228,7 @@ fn ask_of(args: &RunArgs) -> Result<(RunAsk, Vec<OwnedFd>), Failure> {
         };
         let folder = std::env::current_dir()
             .map_err(|error| Failure::host(format!("current folder: {error}")))?;
-        grant(&folder, read_only)?;
+        grant(&folder, b"--here", read_only)?;
         cwd = Some(folder.into_os_string().into_vec());
     }
     let terminal = attend::has_terminal() && !args.detach;

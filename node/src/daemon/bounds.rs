@@ -13,6 +13,14 @@ const MAX_FACT: usize = 512;
 /// Bytes of all facts of one side; there are six.
 const MAX_FACTS: usize = 4 << 10;
 
+/// Bytes of the path of a grant.
+const MAX_PATH: usize = 4 << 10;
+
+/// A path as it is entered.
+pub(super) fn path(text: String) -> String {
+    middle(text, MAX_PATH)
+}
+
 /// As many words as are kept of a command, and then how many there were more.
 pub(super) fn command(words: Vec<String>) -> Vec<String> {
     let count = words.len();

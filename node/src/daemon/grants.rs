@@ -389,6 +389,7 @@ mod tests {
         let last = root.join("a/".repeat(MAX_DEPTH + 1));
         std::fs::create_dir_all(&last).unwrap();
         let grant = GrantAsk {
+            written: Vec::new(),
             path: root.as_os_str().as_bytes().to_vec(),
             read_only: false,
         };
@@ -419,6 +420,7 @@ mod tests {
             config: None,
         };
         let grant = |path: &Path| GrantAsk {
+            written: Vec::new(),
             path: path.as_os_str().as_bytes().to_vec(),
             read_only: true,
         };

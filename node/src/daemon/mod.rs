@@ -17,6 +17,7 @@ mod event;
 mod exec;
 mod facts;
 mod fold;
+mod given;
 mod grants;
 mod launchers;
 mod limits;
@@ -63,7 +64,7 @@ use tokio::sync::mpsc;
 use self::event::{Answer, ConnId, FenceId, NodeEvent, RunId};
 use self::fold::Fold;
 use self::run_state::Run;
-use self::store::{StoreAsk, StoreTell, Tag};
+use self::store::{Entering, StoreAsk, StoreTell, Tag, answers_of};
 use crate::api::{Failure, Tell};
 use crate::config::Config;
 use crate::log::log;
@@ -226,18 +227,23 @@ impl Node {
         Ok(())
     }
 
-    /// Every append takes this road: one ask, one answer.
+    /// Every append takes this road: one answer an entry.
     fn append(&mut self, doc: DocId, event: Event, urgency: Urgency, tag: Tag) {
-        self.ask_store(StoreAsk::Append {
+        self.append_all(vec![Entering {
             doc,
             event,
             urgency,
             tag,
-        });
+        }]);
+    }
+
+    /// Appends in one commit.
+    fn append_all(&mut self, entries: Vec<Entering>) {
+        self.ask_store(StoreAsk::Append(entries));
     }
 
     fn ask_store(&mut self, ask: StoreAsk) {
-        self.in_flight += 1;
+        self.in_flight += answers_of(&ask);
         self.asked.push(ask);
     }
 
@@ -254,10 +260,14 @@ impl Node {
                 blocking::TrySendError::Full(asks) | blocking::TrySendError::Disconnected(asks),
             ) => {
                 log!("the store's thread does not take asks");
-                self.in_flight = self.in_flight.saturating_sub(asks.len());
+                let answers: usize = asks.iter().map(answers_of).sum();
+                self.in_flight = self.in_flight.saturating_sub(answers);
                 for ask in asks {
-                    if let StoreAsk::Append { tag, event, .. } = ask {
-                        self.on_not_appended(tag, "the store does not answer", event);
+                    let StoreAsk::Append(entries) = ask else {
+                        continue;
+                    };
+                    for it in entries {
+                        self.on_not_appended(it.tag, "the store does not answer", it.event);
                     }
                 }
             }
@@ -321,7 +331,7 @@ impl Node {
         self.metrics.entered(doc, &entry.event);
         self.follow(self.this, doc, entry);
         match tag {
-            Tag::None | Tag::Listed(_) | Tag::Report(_) => {}
+            Tag::None | Tag::Listed(_) | Tag::Given(_) | Tag::Report(_) => {}
             Tag::Started(run) => self.on_started(run),
             Tag::Told(run) => {
                 self.give_credit(run);
@@ -359,7 +369,7 @@ impl Node {
                 self.give_credit(run);
                 self.keep_unwritten(run, event);
             }
-            Tag::Listed(run) | Tag::Started(run) | Tag::Report(run) => {
+            Tag::Listed(run) | Tag::Started(run) | Tag::Given(run) | Tag::Report(run) => {
                 self.fail(run, format!("the audit cannot be written: {why}"))
             }
             Tag::Ticket(run, ticket) => {

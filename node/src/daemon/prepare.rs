@@ -10,6 +10,7 @@ use bailey_fence_plan::display;
 use bailey_model::{BoxId, Incarnation, Reach, Tier};
 
 use super::event::ConnId;
+use super::given::{self, Given};
 use super::run_state::{Handed, NewRun, Prepared, Run};
 use super::shared::Writable;
 use super::{bounds, clock, devices, grants, reports, trash};
@@ -39,6 +40,8 @@ pub(super) struct Begun {
     pub(super) notes: Vec<String>,
     /// The node's ends of a detached box's stdout and stderr.
     pub(super) outputs: Option<[OwnedFd; 2]>,
+    /// What of the host it is given.
+    pub(super) given: Vec<Given>,
 }
 
 /// Checks a question and makes a run of it.
@@ -70,6 +73,8 @@ pub(super) fn prepare(
     let shown = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     let command = bounds::command(ask.command.iter().map(shown).collect());
     let writable = Writable::of(&ask.grants, &grants_from)
+        .map_err(|error| Failure::host(format!("grants: {error}")))?;
+    let given = given::of(&ask.grants, ask.gpu, &grants_from)
         .map_err(|error| Failure::host(format!("grants: {error}")))?;
     let (streams, outputs) = match ask.detach {
         true => detached_streams()
@@ -105,6 +110,7 @@ pub(super) fn prepare(
         command,
         notes,
         outputs,
+        given,
     })
 }
 

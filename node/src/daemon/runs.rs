@@ -9,8 +9,8 @@ use bailey_docs_store::{DocId, Urgency};
 use bailey_fence_plan::channel::{FromFence, ToFence};
 use bailey_gate_proto::channel::{FromGate, GateConfig, GateEvent, ToGate};
 use bailey_model::{
-    AuditHere, BoxEnd, BoxEnded, BoxStarted, ChildExit, EndReason, Event, FlowEnded, FlowRefused,
-    Gap, Receipt, Refusal, StoppedBy,
+    BoxEnd, BoxEnded, BoxStarted, ChildExit, EndReason, Event, FlowEnded, FlowRefused, Gap,
+    Receipt, Refusal, StoppedBy,
 };
 
 use tokio::sync::Semaphore;
@@ -20,7 +20,7 @@ use super::launchers::Serves;
 use super::limits::BoxCgroup;
 use super::prepare::Begun;
 use super::reports::Boundary;
-use super::run_state::{Noted, Phase, Prepared, Run, Waiting, listed, outcome};
+use super::run_state::{Noted, Phase, Prepared, Run, Waiting, outcome};
 use super::store::Tag;
 use super::unwritten::CREDIT;
 use super::{Node, child, clock, prepare, publish};
@@ -57,6 +57,7 @@ impl Node {
             command,
             mut notes,
             outputs,
+            given,
         } = prepare::prepare(&self.paths, conn, ask, fds, (&running, self.open_files))?;
         run.listeners = listeners;
         let id = RunId(self.next());
@@ -73,29 +74,9 @@ impl Node {
         };
         // Told when it is judged: that it is weaker goes first.
         run.notes = notes;
-        let doc = run.doc();
-        // What a person granted is on the disk before anything uses it.
-        let urgency = match prepared.spec.grants.is_empty() {
-            true => Urgency::Prompt,
-            false => Urgency::Urgent,
-        };
-        let here = run.here;
+        let place = (run.doc(), run.here);
         self.runs.insert(id, run);
-        self.append(
-            DocId::Node,
-            Event::BoxStarted(listed(&started, here)),
-            urgency,
-            Tag::Listed(id),
-        );
-        if here {
-            // After the start that it is about, before anything of the box's own.
-            let kept = Event::AuditHere(AuditHere {
-                box_id: started.box_id,
-                incarnation: started.incarnation,
-            });
-            self.append(DocId::Node, kept, urgency, Tag::None);
-        }
-        self.append(doc, Event::BoxStarted(started), urgency, Tag::Started(id));
+        self.enter_start(id, place, started, given);
         self.make(id, prepared);
         Ok(())
     }
@@ -294,7 +275,9 @@ impl Node {
             }
             GateEvent::FlowRefused(refused) => Event::FlowRefused(refused),
             GateEvent::FlowNamed(named) => Event::FlowNamed(named),
+            GateEvent::FlowProgressed(it) => Event::FlowProgressed(it),
             GateEvent::NameAsked(asked) => Event::NameAsked(asked),
+            GateEvent::NameAnswered(answered) => Event::NameAnswered(answered),
         };
         let tag = ticket.map_or(Tag::Told(id), |ticket| Tag::Ticket(id, ticket));
         self.append(doc, event, Urgency::Normal, tag);

@@ -39,16 +39,20 @@ const SLACK: usize = 65_536;
 /// Between two checkpoints of the write-ahead log.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 
+/// An entry to append.
+#[derive(Debug)]
+pub(crate) struct Entering {
+    pub(crate) doc: DocId,
+    pub(crate) event: Event,
+    pub(crate) urgency: Urgency,
+    pub(crate) tag: Tag,
+}
+
 /// What the loop wants of the store.
 #[derive(Debug)]
 pub(crate) enum StoreAsk {
-    /// Append an entry.
-    Append {
-        doc: DocId,
-        event: Event,
-        urgency: Urgency,
-        tag: Tag,
-    },
+    /// Append entries in one commit, in this order. Each is answered.
+    Append(Vec<Entering>),
     /// Take an envelope of another device.
     Ingest {
         peer: DeviceId,
@@ -113,6 +117,8 @@ pub(crate) enum Tag {
     Listed(RunId),
     /// A run's first entry in its own document.
     Started(RunId),
+    /// What it is given, entered with it.
+    Given(RunId),
     /// What was measured of a run.
     Report(RunId),
     /// An entry of a run that its gate waits for.
@@ -340,5 +346,13 @@ fn synced_heads(store: &Store) -> Vec<Head> {
     match store.is_synced() {
         true => store.heads(),
         false => Vec::new(),
+    }
+}
+
+/// How many answers an ask gets.
+pub(crate) fn answers_of(ask: &StoreAsk) -> usize {
+    match ask {
+        StoreAsk::Append(entries) => entries.len(),
+        _ => 1,
     }
 }

@@ -47,6 +47,8 @@ impl Node {
             Event::FlowEnded(ended) if unwritten.ends.len() < MAX_ENDS => {
                 unwritten.ends.push_back(ended);
             }
+            // The next one, or the end, has all that it had.
+            Event::FlowProgressed(_) => {}
             _ => unwritten.missing += 1,
         }
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::show;
 
 /// The columns, as the fields of a row are named.
-pub const COLUMNS: [&str; 31] = [
+pub const COLUMNS: [&str; 34] = [
     "ts",
     "box",
     "no",
@@ -23,6 +23,9 @@ pub const COLUMNS: [&str; 31] = [
     "host_from",
     "dst_class",
     "qtype",
+    "rcode",
+    "answers",
+    "ttl",
     "bytes_out",
     "bytes_in",
     "duration_s",
@@ -49,6 +52,10 @@ pub(super) fn line(row: &Value) -> String {
     let cell = |name: &&str| match row.get(name) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => show::csv_cell(text),
+        Some(Value::Array(list)) => {
+            let each: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+            show::csv_cell(&each.join(" "))
+        }
         Some(other) => other.to_string(),
     };
     let cells: Vec<String> = COLUMNS.iter().map(cell).collect();

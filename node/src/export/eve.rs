@@ -3,10 +3,12 @@
 //! for what was dialled, a `drop` for what was refused, a `dns` for names. Its schema
 //! has no room for fields of others but in `metadata.flowvars`.
 
+use std::net::IpAddr;
+
 use bailey_model::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Shape, echo_types, end_millis, extras, is_refused, millis, row_id, shape};
+use super::{Shape, addr_type, echo_types, end_millis, extras, is_refused, millis, row_id, shape};
 use crate::rows::FlowRow;
 
 /// The event of a row.
@@ -118,16 +120,23 @@ fn dns(row: &FlowRow) -> Value {
     }
     let mut dns = json!({
         "version": 3,
-        "type": if is_refused(row) { "response" } else { "request" },
+        "type": if row.rcode.is_some() { "response" } else { "request" },
         "queries": [query],
     });
-    let rcode = match row.reason.as_deref() {
-        Some("name outside reach") => Some("NXDOMAIN"),
-        Some("answer withheld") => Some("NOERROR"),
-        _ => None,
-    };
-    if let (Some(dns), Some(rcode)) = (dns.as_object_mut(), rcode) {
-        dns.insert("rcode".to_owned(), rcode.into());
+    if let (Some(dns), Some(rcode)) = (dns.as_object_mut(), &row.rcode) {
+        dns.insert("rcode".to_owned(), rcode.clone().into());
+        let answer = |ip: &IpAddr| {
+            json!({
+                "rrname": row.dst_host,
+                "rrtype": addr_type(*ip),
+                "ttl": row.ttl,
+                "rdata": ip.to_string(),
+            })
+        };
+        let answers: Vec<Value> = row.answers.iter().flatten().map(answer).collect();
+        if !answers.is_empty() {
+            dns.insert("answers".to_owned(), answers.into());
+        }
     }
     dns
 }

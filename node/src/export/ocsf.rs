@@ -1,9 +1,11 @@
 //! OCSF 1.8 (<https://schema.ocsf.io/1.8.0/>): Network Activity (4001) for dials, DNS
 //! Activity (4003) for names, both with the profile `security_control`.
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value, json};
 
-use super::{Shape, end_millis, extras, is_refused, millis, row_id, shape};
+use super::{Shape, addr_type, end_millis, extras, is_refused, millis, row_id, shape};
 use crate::rows::FlowRow;
 
 /// The version that the events are of.
@@ -17,7 +19,7 @@ pub(super) fn event(row: &FlowRow) -> Option<Value> {
     let refused = is_refused(row);
     let (class, class_name, (activity, activity_name)) = match shape {
         Shape::Dial => (4001, "Network Activity", activity(row)),
-        Shape::Name if refused => (4003, "DNS Activity", (2, "Response")),
+        Shape::Name if row.rcode.is_some() => (4003, "DNS Activity", (2, "Response")),
         Shape::Name => (4003, "DNS Activity", (1, "Query")),
     };
     let id = row_id(row).map(|byte| format!("{byte:02x}")).concat();
@@ -66,11 +68,18 @@ pub(super) fn event(row: &FlowRow) -> Option<Value> {
                 query.insert("type".to_owned(), qtype.clone().into());
             }
             set("query", Some(query));
-            let rcode = match row.reason.as_deref() {
-                Some("name outside reach") => Some((3, "NXDomain")),
-                Some("answer withheld") => Some((0, "NoError")),
+            let rcode = match row.rcode.as_deref() {
+                Some("NXDOMAIN") => Some((3, "NXDomain")),
+                Some("NOERROR") => Some((0, "NoError")),
+                Some("SERVFAIL") => Some((2, "ServError")),
                 _ => None,
             };
+            let answer = |ip: &IpAddr| {
+                let rdata = ip.to_string();
+                json!({ "type": addr_type(*ip), "class": "IN", "rdata": rdata, "ttl": row.ttl })
+            };
+            let answers: Vec<Value> = row.answers.iter().flatten().map(answer).collect();
+            set("answers", (!answers.is_empty()).then(|| answers.into()));
             set("rcode_id", rcode.map(|(id, _)| id.into()));
             set("rcode", rcode.map(|(_, name)| name.into()));
         }
@@ -168,7 +177,7 @@ fn connection(row: &FlowRow) -> Value {
 fn endpoint(
     name: Option<&str>,
     host: Option<&str>,
-    ip: Option<std::net::IpAddr>,
+    ip: Option<IpAddr>,
     port: Option<u16>,
 ) -> Value {
     let fields = [

@@ -1,6 +1,8 @@
 //! Zeek's tab-separated logs (<https://docs.zeek.org/en/master/log-formats.html>):
 //! conn.log and dns.log, with bailey's own columns after Zeek's.
 
+use std::net::IpAddr;
+
 use bailey_model::Timestamp;
 
 use super::{Shape, echo_types, is_refused, millis, row_id, shape};
@@ -75,6 +77,8 @@ pub(super) const DNS: Log = Log {
         ("query", "string"),
         ("qtype_name", "string"),
         ("rcode_name", "string"),
+        ("answers", "vector[string]"),
+        ("TTLs", "vector[interval]"),
         ("rejected", "bool"),
         ("bailey_box", "string"),
         ("bailey_verdict", "string"),
@@ -147,11 +151,9 @@ fn field(name: &str, row: &FlowRow) -> Option<String> {
         "community_id" => text(&row.community_id),
         "query" | "bailey_host" => text(&row.dst_host),
         "qtype_name" => text(&row.qtype),
-        "rcode_name" => match row.reason.as_deref() {
-            Some("name outside reach") => Some("NXDOMAIN".to_owned()),
-            Some("answer withheld") => Some("NOERROR".to_owned()),
-            _ => None,
-        },
+        "rcode_name" => text(&row.rcode),
+        "answers" => each(row, |ip| ip.to_string()),
+        "TTLs" => each(row, |_| format!("{}.000000", row.ttl.unwrap_or(0))),
         "rejected" => Some(if is_refused(row) { "T" } else { "F" }.to_owned()),
         "bailey_box" => Some(show::zeek_field(&row.box_name)),
         "bailey_verdict" => text(&row.verdict),
@@ -168,6 +170,15 @@ fn field(name: &str, row: &FlowRow) -> Option<String> {
         // Packets: the gate counts payload.
         _ => None,
     }
+}
+
+/// A vector with one element an address.
+fn each(row: &FlowRow, element: impl Fn(&IpAddr) -> String) -> Option<String> {
+    let elements: Vec<String> = row.answers.as_ref()?.iter().map(element).collect();
+    Some(match elements.is_empty() {
+        true => "(empty)".to_owned(),
+        false => elements.join(","),
+    })
 }
 
 /// Zeek's words for transports.

@@ -7,7 +7,7 @@ use bailey_node::show;
 use serde_json::Value;
 
 /// Tabs of a line of each of Zeek's logs.
-const ZEEK_TABS: [(Format, usize); 2] = [(Format::Zeek, 34), (Format::ZeekDns, 16)];
+const ZEEK_TABS: [(Format, usize); 2] = [(Format::Zeek, 34), (Format::ZeekDns, 18)];
 
 /// Any bytes as the name of a box, of a host, as a reason and a rule: for a terminal,
 /// a printed command, and each format of an export.
@@ -78,6 +78,7 @@ fn row(kind: &str, proto: &str, text: &str) {
         &mut row.rule,
         &mut row.tls_sni,
         &mut row.end,
+        &mut row.rcode,
     ] {
         *field = Some(text.to_owned());
     }

@@ -1,12 +1,48 @@
 //! What is left of thinned entries, as it is stored.
 
-use bailey_model::{BoxId, DeviceId, Incarnation, Thinned, ThinnedDay, ThinnedHost, Timestamp};
+use bailey_model::{
+    BoxId, DeviceId, Incarnation, Thinned, ThinnedDay, ThinnedFlow, ThinnedHost, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{class_code, class_of};
+use super::{bytes, class_code, class_of, whole};
+
+/// Bytes out and in of a flow under way.
+type Moved = (u64, u64);
+
+/// The body; after the rest, where one of the flows under way has moved anything, what
+/// each has.
+pub(super) fn encode(it: &Thinned) -> postcard::Result<Vec<u8>> {
+    let moved: Vec<Moved> = it
+        .open
+        .iter()
+        .map(|it| (it.bytes_out, it.bytes_in))
+        .collect();
+    match moved.iter().all(|moved| *moved == (0, 0)) {
+        true => bytes(&WireThinned::from(it)),
+        false => bytes(&(WireThinned::from(it), moved)),
+    }
+}
+
+/// Reads what [`encode`] wrote, and nothing else.
+pub(super) fn decode(body: &[u8]) -> Option<Thinned> {
+    if let Some(plain) = whole::<WireThinned>(body) {
+        return plain.event();
+    }
+    let (plain, moved) = whole::<(WireThinned, Vec<Moved>)>(body)?;
+    let mut event = plain.event()?;
+    let something = moved.iter().any(|moved| *moved != (0, 0));
+    if !something || moved.len() != event.open.len() {
+        return None;
+    }
+    for (flow, moved) in event.open.iter_mut().zip(moved) {
+        (flow.bytes_out, flow.bytes_in) = moved;
+    }
+    Some(event)
+}
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct WireThinned {
+struct WireThinned {
     box_id: [u8; 16],
     writer: [u8; 32],
     incarnation: [u8; 16],
@@ -50,13 +86,19 @@ impl From<&Thinned> for WireThinned {
             to: it.to.0,
             hours: it.hours,
             days: it.days.iter().map(day).collect(),
-            open: it.open.clone(),
+            open: it.open.iter().map(|it| (it.flow, it.place)).collect(),
         }
     }
 }
 
 impl WireThinned {
-    pub(super) fn event(self) -> Option<Thinned> {
+    fn event(self) -> Option<Thinned> {
+        let open = |(flow, place)| ThinnedFlow {
+            flow,
+            place,
+            bytes_out: 0,
+            bytes_in: 0,
+        };
         let day = |(day, hosts, more): (u32, Vec<WireHost>, u32)| {
             let hosts = hosts.into_iter().map(WireHost::host);
             Some(ThinnedDay {
@@ -77,7 +119,7 @@ impl WireThinned {
             to: Timestamp(self.to),
             hours: self.hours,
             days: self.days.into_iter().map(day).collect::<Option<_>>()?,
-            open: self.open,
+            open: self.open.into_iter().map(open).collect(),
         })
     }
 }

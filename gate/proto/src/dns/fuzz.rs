@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use bailey_model::{Reach, Transport};
+use bailey_model::{NameAnswer, NameAnswered, Reach, Transport};
 
 use super::{Dns, DnsFacts, DnsOutput};
 use crate::addr::NodeAddrs;
@@ -132,6 +132,12 @@ impl<'a> Run<'a> {
                 let (policy, names) = (&self.policy, &mut self.names);
                 self.dns
                     .handle_upstream(now, id, server, &message, policy, names);
+            }
+            DnsOutput::Answered(it) => {
+                assert!(self.committed > 0, "answered without an entry");
+                assert!(it.addrs.len() <= NameAnswered::MAX_ADDRS && it.count > 0);
+                let records = it.answer == NameAnswer::Records;
+                assert!(records || it.addrs.is_empty(), "{it:?}");
             }
             DnsOutput::Cancel { .. }
             | DnsOutput::Refused(_)

@@ -25,7 +25,7 @@ impl Dns {
         let gone: Vec<_> = self.questions.keys().filter_map(outside).collect();
         for (number, host) in gone {
             self.refuse(now, Some(host), None, Refusal::NameOutsideReach);
-            self.finish(number, |request| Answer::outside_reach(request.name()));
+            self.turn_away(number, |request| Answer::outside_reach(request.name()));
         }
     }
 }

@@ -48,6 +48,12 @@ impl Answer {
         }
     }
 
+    /// For how many seconds it may be kept, by its records.
+    pub(super) fn ttl(&self) -> u32 {
+        let ttls = self.answers.iter().map(|record| record.ttl);
+        ttls.min().unwrap_or(0)
+    }
+
     /// NXDOMAIN for a name that the box may not ask for.
     pub(super) fn outside_reach(name: &Name) -> Self {
         Self {

@@ -7,6 +7,7 @@ use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use super::*;
 use crate::addr::NodeAddrs;
 
+mod answered;
 mod exceptions;
 mod forms;
 mod inside;

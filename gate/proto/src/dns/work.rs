@@ -4,17 +4,18 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bailey_model::{AddrClass, Host, NameAsked, Refusal, Transport};
+use bailey_model::{AddrClass, Host, NameAnswer, NameAsked, Refusal, Transport};
 use hickory_proto::rr::Record;
 
 use super::answer::{self, Outcome};
 use super::question::{Attempt, Question, Stage, Target};
 use super::reply::{self, Answer};
 use super::request::{self, Asked, Request};
+use super::told;
 use super::zones::{MANY, zone_pattern};
 use super::{
     ANSWER_WITHIN, AskId, Dns, DnsOutput, ExchangeId, MAX_ENTRIES, MAX_FOLLOWED, MAX_QUESTIONS,
-    MAX_TRIES, Pending, QUESTIONS_PER_SECOND, RETRY_AFTER, RefusedKey, local,
+    MAX_TRIES, Pending, QUESTIONS_PER_SECOND, RETRY_AFTER, RefusedKey, local, negative,
 };
 use crate::Now;
 use crate::coalesce::Seen;
@@ -112,7 +113,7 @@ impl Dns {
         };
         if !within_rate || self.entries.len() >= MAX_ENTRIES {
             self.refuse(now, None, None, Refusal::Limit);
-            self.finish(number, |_| {
+            self.turn_away(number, |_| {
                 Answer::servfail(0, "too many questions at once")
             });
             return;
@@ -176,18 +177,18 @@ impl Dns {
             Some(server) => {
                 question.tries += 1;
                 question.retry_at = (!link).then(|| now.saturating_add(RETRY_AFTER));
-                self.exchange(number, server, Transport::Udp);
+                self.exchange(now, number, server, Transport::Udp);
             }
             None if question.attempts.is_empty() => {
                 for number in self.part(number) {
-                    self.finish(number, |_| Answer::servfail(22, "no resolver could answer"));
+                    self.fail(now, number, 22, "no resolver could answer");
                 }
             }
             None => question.retry_at = None,
         }
     }
 
-    pub(super) fn exchange(&mut self, number: u64, server: SocketAddr, over: Transport) {
+    pub(super) fn exchange(&mut self, now: Now, number: u64, server: SocketAddr, over: Transport) {
         let id = ExchangeId(self.next());
         let message_id = self.ids.next_id();
         let Some(question) = self.questions.get_mut(&number) else {
@@ -217,9 +218,7 @@ impl Dns {
             }
             None => {
                 for number in self.part(number) {
-                    self.finish(number, |_| {
-                        Answer::servfail(0, "the question cannot be put")
-                    });
+                    self.fail(now, number, 0, "the question cannot be put");
                 }
             }
         }
@@ -252,7 +251,28 @@ impl Dns {
         }
     }
 
-    pub(super) fn finish(&mut self, number: u64, answer: impl FnOnce(&Request) -> Answer) {
+    /// Answers a question that was entered, and tells what with.
+    pub(super) fn finish(
+        &mut self,
+        now: Now,
+        number: u64,
+        what: NameAnswer,
+        answer: impl FnOnce(&Request) -> Answer,
+    ) {
+        if let Some(question) = self.drop_question(number) {
+            let answer = answer(&question.request);
+            self.reply(&question.request, answer);
+            self.tell_answer(now, &question.target, question.qtype(), what.into());
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Now, number: u64, code: u16, text: &str) {
+        let failed = |_: &Request| Answer::servfail(code, text);
+        self.finish(now, number, NameAnswer::Failed, failed);
+    }
+
+    /// Answers a question whose refusal is told.
+    pub(super) fn turn_away(&mut self, number: u64, answer: impl FnOnce(&Request) -> Answer) {
         if let Some(question) = self.drop_question(number) {
             let answer = answer(&question.request);
             self.reply(&question.request, answer);
@@ -280,12 +300,18 @@ impl Dns {
                 let grant = question.target.grant.clone();
                 match Target::new(target, grant) {
                     Some(target) => question.aim(target),
-                    None => return self.finish(number, |request| Answer::nodata(request.name())),
+                    None => {
+                        return self.finish(now, number, NameAnswer::NoRecords, |request| {
+                            Answer::nodata(request.name())
+                        });
+                    }
                 }
                 self.enter(now, number);
             }
             Outcome::Follow { .. } => {
-                self.finish(number, |request| Answer::nodata(request.name()));
+                self.finish(now, number, NameAnswer::NoRecords, |request| {
+                    Answer::nodata(request.name())
+                });
             }
             Outcome::Negative { exists, .. }
                 if !question.targets.is_empty() && question.followed == 0 =>
@@ -307,7 +333,7 @@ impl Dns {
                         .host()
                         .is_some_and(|host| policy.grants_below(&host));
                 let chain: Vec<Record> = question.chain.drain(..).chain(chain).collect();
-                self.finish(number, |request| {
+                self.finish(now, number, negative(exists), |request| {
                     Answer::negative(request, exists, chain, soa)
                 });
             }
@@ -318,7 +344,9 @@ impl Dns {
                     return;
                 };
                 let request = question.request;
-                self.answer_with(now, &request, &target, (chain, records), policy, names);
+                let outcome =
+                    self.answer_with(now, &request, &target, (chain, records), policy, names);
+                self.tell_answer(now, &target, request.qtype, outcome);
             }
         }
     }
@@ -336,7 +364,8 @@ impl Dns {
         self.answer_with(now, request, target, (Vec::new(), records), policy, names);
     }
 
-    /// Judges the records, notes what is given and what is withheld, answers.
+    /// Judges the records, notes what is given and what is withheld, answers; what
+    /// with.
     pub(super) fn answer_with(
         &mut self,
         now: Now,
@@ -345,7 +374,7 @@ impl Dns {
         (chain, records): (Vec<Record>, Vec<Record>),
         policy: &Policy,
         names: &mut NameTable,
-    ) {
+    ) -> told::Outcome {
         let had_none = records.is_empty();
         let filtered = answer::filter(records, &target.grant, policy);
         for (ip, ttl) in &filtered.given {
@@ -360,11 +389,25 @@ impl Dns {
             let host = Some(target.grant.clone());
             self.refuse(now, host, Some(class), Refusal::AnswerWithheld);
         }
-        let answer = match filtered.withheld {
-            Some(class) if filtered.kept.is_empty() => Answer::withheld(request.name(), class),
-            _ if filtered.kept.is_empty() && !had_none => Answer::nodata(request.name()),
-            _ => Answer::records(request, chain, filtered.kept),
+        let (what, answer) = match filtered.withheld {
+            Some(class) if filtered.kept.is_empty() => (
+                NameAnswer::Withheld,
+                Answer::withheld(request.name(), class),
+            ),
+            _ if filtered.kept.is_empty() && !had_none => {
+                (NameAnswer::NoRecords, Answer::nodata(request.name()))
+            }
+            _ => (
+                NameAnswer::Records,
+                Answer::records(request, chain, filtered.kept),
+            ),
+        };
+        let outcome = told::Outcome {
+            answer: what,
+            addrs: filtered.given.into_iter().map(|(ip, _)| ip).collect(),
+            ttl: answer.ttl(),
         };
         self.reply(request, answer);
+        outcome
     }
 }

@@ -5,6 +5,7 @@ use crate::flow::{
     MAX_DNS_TCP, MAX_EVENTS, MAX_INBOUND_TCP, MAX_PENDING_TCP, MAX_PENDING_UDP, MAX_TCP_FLOWS,
     MAX_TOMBSTONES, MAX_UDP_FLOWS, MAX_UDP_PORTS, MAX_WAITING_BYTES,
 };
+use crate::flow_progress::MAX_FLOWS;
 use crate::flow_timer::MAX_STALE;
 use crate::fragments::{MAX_FRAGMENT_BYTES, MAX_FRAGMENT_SETS};
 use crate::icmp::{MAX_ECHO_FLOWS, MAX_PENDING_ECHO, MAX_WAITING_ECHO_BYTES};
@@ -41,6 +42,8 @@ pub(crate) struct Census {
     pub(crate) actions: usize,
     /// Deadlines in the heaps of all flows, stale ones included.
     pub(crate) deadlines: usize,
+    /// Flows that were told of while under way, some of which are gone.
+    pub(crate) progress: usize,
     /// Closed flows that are still answered. They go when others take their
     /// place, so their number says nothing about a leak.
     pub(crate) tombstones: usize,
@@ -88,6 +91,7 @@ impl Census {
             ("events", self.events, 2 * MAX_EVENTS + MAX_TCP_FLOWS),
             // Each of four heaps; a flow's deadline may have moved nearer a few times.
             ("deadlines", self.deadlines, 4 * flows + 4 * 2 * MAX_STALE),
+            ("progress", self.progress, MAX_FLOWS),
             ("tombstones", self.tombstones, MAX_TOMBSTONES),
         ]
         .into_iter()

@@ -26,6 +26,7 @@ mod long;
 mod model;
 mod named;
 mod nat64;
+mod progress;
 mod raw;
 mod reach;
 mod scripts;
@@ -211,7 +212,14 @@ impl Rig {
         self.now = until;
     }
 
+    /// What is told, how far flows have come left out.
     fn events(&mut self) -> Vec<(Option<u64>, GateEvent)> {
+        let mut all = self.told();
+        all.retain(|(_, event)| !matches!(event, GateEvent::FlowProgressed(_)));
+        all
+    }
+
+    fn told(&mut self) -> Vec<(Option<u64>, GateEvent)> {
         std::iter::from_fn(|| self.gate.poll_event()).collect()
     }
 

@@ -86,7 +86,7 @@ impl Tcp {
             common.refuse_inbound(now, came, why.unwrap_or(Refusal::Limit));
             return None;
         };
-        let (id, ticket) = common.open_inbound(came, ends, Waits::Tcp);
+        let (id, ticket) = common.open_inbound(now, came, ends, Waits::Tcp);
         let mut alarm = Alarm::default();
         self.timers.set(id, &mut alarm, Some(now + ENTRY_TIMEOUT));
         let basis = Basis::new(None, &common.policy);

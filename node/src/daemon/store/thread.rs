@@ -8,13 +8,13 @@ use bailey_docs_store::{
     AccountError, ChainId, DocId, Hash, Head, IngestError, Ingested, Members, Outcome, Store,
     Urgency,
 };
-use bailey_model::{AccountId, DeviceId, Entry, Event};
+use bailey_model::{AccountId, DeviceId, Entry};
 use bailey_sync::IngestFailure;
 use tokio::sync::mpsc;
 
 use super::super::clock;
 use super::super::pairing::Joined;
-use super::{AccountChange, StoreAsk, StoreTell, Tag, Thinner, synced_heads};
+use super::{AccountChange, Entering, StoreAsk, StoreTell, Tag, Thinner, synced_heads};
 use crate::config::Durable;
 use crate::log::log;
 
@@ -155,22 +155,20 @@ impl Thread {
         let (mut urgent, mut at_once) = (false, false);
         for ask in batch {
             match ask {
-                StoreAsk::Append {
-                    doc,
-                    event,
-                    urgency,
-                    tag,
-                } => {
-                    urgent |= urgency == Urgency::Urgent;
-                    self.prompt |= urgency != Urgency::Normal;
-                    // Whoever waits for these is a person.
-                    at_once |= matches!(doc, DocId::Requests | DocId::Notices | DocId::HereNotices);
-                    self.append(doc, event, urgency, tag, &mut appended, &mut answers);
+                StoreAsk::Append(all) => {
+                    for it in all {
+                        urgent |= it.urgency == Urgency::Urgent;
+                        self.prompt |= it.urgency != Urgency::Normal;
+                        // Whoever waits for these is a person.
+                        let persons = [DocId::Requests, DocId::Notices, DocId::HereNotices];
+                        at_once |= persons.contains(&it.doc);
+                        self.append(it, &mut appended, &mut answers);
+                    }
                 }
                 other => {
                     // What was appended before stands before what comes after.
                     self.commit(false, &mut appended, &mut answers);
-                    answers.push(self.other(other));
+                    answers.extend(self.other(other));
                 }
             }
         }
@@ -198,10 +196,12 @@ impl Thread {
 
     fn append(
         &mut self,
-        doc: DocId,
-        event: Event,
-        urgency: Urgency,
-        tag: Tag,
+        Entering {
+            doc,
+            event,
+            urgency,
+            tag,
+        }: Entering,
         appended: &mut Vec<(DocId, Entry, Tag)>,
         answers: &mut Vec<StoreTell>,
     ) {
@@ -243,15 +243,12 @@ impl Thread {
         }));
     }
 
-    fn other(&mut self, ask: StoreAsk) -> StoreTell {
+    fn other(&mut self, ask: StoreAsk) -> Option<StoreTell> {
         let now = clock::now();
         self.changed = true;
-        match ask {
-            StoreAsk::Append { tag, event, .. } => StoreTell::NotAppended {
-                tag,
-                why: "appended out of its place".to_owned(),
-                event: Box::new(event),
-            },
+        Some(match ask {
+            // They have their own road.
+            StoreAsk::Append(_) => return None,
             StoreAsk::Ingest { peer, chain, bytes } => self.ingest(peer, chain, &bytes),
             StoreAsk::Range {
                 peer,
@@ -304,7 +301,7 @@ impl Thread {
                 let result = step.take(&mut self.store, now);
                 StoreTell::Recovery { conn, result }
             }
-        }
+        })
     }
 
     fn change(&mut self, change: AccountChange) -> Result<Option<Hash>, AccountError> {

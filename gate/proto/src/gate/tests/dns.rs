@@ -1,4 +1,5 @@
 use super::*;
+use bailey_model::NameAnswer;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
@@ -57,10 +58,24 @@ fn a_question_to_any_address_is_answered_after_its_entry_and_names_the_flow() {
     assert_eq!((SocketAddr::new(ip.src, src), dst), (at(ANYWHERE), 5353));
     let message = Message::from_vec(data).unwrap();
     assert_eq!((message.metadata.id, message.answers.len()), (7, 1));
+    // What it was answered is told in company: nothing waits for it.
+    assert!(rig.gate.events_due() > Some(rig.now));
     // The address is open for the name, on its port only.
-    rig.events();
     rig.send(40000, SHOP, 1, 0, SYN, b"");
-    let (_, opened) = rig.opened();
+    let events = rig.events();
+    let [
+        (Some(_), GateEvent::FlowOpened(opened)),
+        (None, GateEvent::NameAnswered(answered)),
+    ] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    let shop = at(SHOP).ip();
+    assert_eq!(
+        (&answered.host, &answered.addrs),
+        (&asked.host, &vec![shop])
+    );
+    assert_eq!((answered.answer, answered.ttl), (NameAnswer::Records, 300));
     assert_eq!(opened.host, Host::new("shop.example"));
     rig.send(40001, "93.184.216.34:80", 1, 0, SYN, b"");
     assert_eq!(rig.refused().refusal, Refusal::OutsideReach);

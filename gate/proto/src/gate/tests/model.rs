@@ -597,6 +597,7 @@ impl World {
 struct Tally {
     steps: u64,
     ends: std::collections::BTreeMap<&'static str, u64>,
+    told: std::collections::BTreeMap<&'static str, u64>,
 }
 
 fn case(ops: &[Op], calm: bool, tally: &RefCell<Tally>) {
@@ -607,6 +608,9 @@ fn case(ops: &[Op], calm: bool, tally: &RefCell<Tally>) {
     }
     if calm {
         world.calm();
+    }
+    for (what, count) in world.reference.told.clone() {
+        *tally.borrow_mut().told.entry(what).or_default() += count;
     }
     for (end, count) in world.ends() {
         *tally.borrow_mut().ends.entry(end).or_default() += count;
@@ -640,8 +644,11 @@ fn the_gate_does_what_the_reference_allows() {
             panic!("{found}");
         }
     }
-    let ends = tally.into_inner().ends;
-    println!("{ends:?}");
+    let Tally { ends, told, .. } = tally.into_inner();
+    println!("{ends:?} {told:?}");
+    let seen = ["progressed", "answered", "failed"];
+    let seen = seen.iter().all(|what| told.contains_key(what));
+    assert!(seen, "something was never told: {told:?}");
     assert_eq!(ends.len(), 12, "some end was never reached: {ends:?}");
 }
 

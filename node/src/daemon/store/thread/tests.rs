@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bailey_docs_store::{DeviceKeys, OsEntropy};
-use bailey_model::{BoxId, Gap};
+use bailey_model::{BoxId, Event, Gap};
 
 use super::*;
 use crate::config::Audit;
@@ -33,12 +33,12 @@ fn thread(name: &str, durable: Durable) -> (Folder, Thread, mpsc::Receiver<Vec<S
 
 fn append(doc: DocId, urgency: Urgency) -> StoreAsk {
     let reason = "x".to_owned();
-    StoreAsk::Append {
+    StoreAsk::Append(vec![Entering {
         doc,
         event: Event::Gap(Gap { reason }),
         urgency,
         tag: Tag::None,
-    }
+    }])
 }
 
 #[test]
@@ -54,6 +54,34 @@ fn each_commit_is_synced_where_it_is_asked_for_and_grants_always_are() {
     just_now(&mut each);
     assert!(each.turn(vec![append(DOC, Urgency::Normal)]));
     assert!(each.store.is_synced());
+}
+
+#[test]
+fn what_is_entered_together_is_answered_one_by_one_after_one_commit() {
+    let (_folder, mut soon, mut told) = thread("together", Durable::Soon);
+    assert!(soon.turn(Vec::new()));
+    while told.try_recv().is_ok() {}
+    let StoreAsk::Append(mut all) = append(DOC, Urgency::Urgent) else {
+        unreachable!()
+    };
+    for doc in [DocId::Node, DOC] {
+        let StoreAsk::Append(more) = append(doc, Urgency::Urgent) else {
+            unreachable!()
+        };
+        all.extend(more);
+    }
+    assert!(soon.turn(vec![StoreAsk::Append(all)]));
+    assert!(soon.store.is_synced());
+    let mut answered = Vec::new();
+    while let Ok(tells) = told.try_recv() {
+        for tell in tells {
+            if let StoreTell::Appended { doc, entry, .. } = tell {
+                answered.push((doc, entry.no));
+            }
+        }
+    }
+    // The device's own name stands in the node's document already.
+    assert_eq!(answered, [(DOC, 1), (DocId::Node, 2), (DOC, 2)]);
 }
 
 #[test]

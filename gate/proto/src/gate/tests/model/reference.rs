@@ -182,6 +182,8 @@ pub(super) struct Reference {
     pub(super) refusals: u64,
     pub(super) refusals_told: u64,
     pub(super) ends: BTreeMap<&'static str, u64>,
+    /// What else was told: flows under way, and what names were answered.
+    pub(super) told: BTreeMap<&'static str, u64>,
 }
 
 impl Reference {

@@ -3,6 +3,7 @@
 use super::boxed::Conn;
 use super::reference::*;
 use super::*;
+use crate::flow_progress::PROGRESS_EVERY;
 use crate::gate::tests::raw::{self, Got};
 use hickory_proto::op::Message;
 
@@ -260,6 +261,8 @@ impl World {
             GateEvent::FlowRefused(_)
             | GateEvent::FlowNamed(_)
             | GateEvent::FlowEnded(_)
+            | GateEvent::FlowProgressed(_)
+            | GateEvent::NameAnswered(_)
             | GateEvent::WebName(_) => {
                 assert_eq!(ticket, None);
             }
@@ -287,6 +290,23 @@ impl World {
             }
             GateEvent::FlowNamed(named) => {
                 assert!(self.reference.flows.contains_key(&named.flow), "{named:?}");
+            }
+            GateEvent::FlowProgressed(it) => {
+                let known = self.reference.flows.get_mut(&it.flow).unwrap();
+                assert!(known.stage != Stage::Over, "after its end: {it:?}");
+                let old = self.now.saturating_sub(known.opened) >= PROGRESS_EVERY;
+                assert!(old && it.bytes_out + it.bytes_in > 0, "{it:?}");
+                if known.kind == Kind::Tcp {
+                    let count = |bytes| u64::try_from(bytes).unwrap();
+                    assert_eq!(it.bytes_out, count(known.far.got), "{it:?}");
+                    assert!(it.bytes_in <= count(known.far.given), "{it:?}");
+                }
+                *self.reference.told.entry("progressed").or_default() += 1;
+            }
+            GateEvent::NameAnswered(it) => {
+                let asked = self.reference.entered.contains(&it.host);
+                assert!(asked || it.addrs.is_empty(), "not asked: {it:?}");
+                *self.reference.told.entry(it.answer.as_str()).or_default() += 1;
             }
             GateEvent::FlowOpened(_) | GateEvent::NameAsked(_) | GateEvent::WebName(_) => {}
         }
