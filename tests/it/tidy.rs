@@ -10,7 +10,7 @@ use crate::arrows::{packages, root};
 const MAX_LINES: usize = 600;
 
 /// The programs that the workspace builds.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 12] = [
     "bailey",
     "bailey-attack",
     "bailey-bench",
@@ -21,6 +21,7 @@ const PROGRAMS: [&str; 11] = [
     "bailey-helper",
     "bailey-mailbox",
     "bailey-quic",
+    "bailey-sim",
     "bailey-world",
 ];
 

@@ -283,9 +283,12 @@ impl Device {
             listen_port: 1,
         };
         let mut session = Session::new(config, now);
-        if store.is_synced() {
-            session.handle_local_heads(&store.heads());
+        match store.is_synced() {
+            true => session.handle_local_heads(&store.heads()),
+            // All of them, once they are.
+            false => self.told.clear(),
         }
+        self.grown = true;
         let line = Line {
             session,
             coming: VecDeque::new(),
