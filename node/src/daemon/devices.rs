@@ -41,6 +41,7 @@ pub(super) struct Devices {
 #[derive(Debug)]
 struct Running {
     port: u16,
+    endpoint: Endpoint,
     commands: mpsc::Sender<SyncCommand>,
 }
 
@@ -126,6 +127,12 @@ impl Devices {
     /// The port of the endpoint, if it runs.
     pub(super) fn port(&self) -> Option<u16> {
         self.endpoint.as_ref().map(|running| running.port)
+    }
+
+    /// Takes the endpoint, for whoever waits until it has said goodbye: a process that
+    /// ends before that is missed by its peers for as long as they wait for silence.
+    pub(super) fn take_endpoint(&mut self) -> Option<Endpoint> {
+        self.endpoint.take().map(|running| running.endpoint)
     }
 
     /// The endpoint is gone; the loop's tick starts another.
@@ -257,6 +264,7 @@ impl Node {
         }
         self.devices.endpoint = Some(Running {
             port,
+            endpoint,
             commands: forward(commands),
         });
         tokio::spawn(hand_on(events, self.events.clone(), port));

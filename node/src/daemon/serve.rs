@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::event::EVENTS;
 use super::limits::Cgroups;
@@ -19,6 +20,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// Most events of one turn of the loop: what they ask of the store is committed
 /// together.
 const TOGETHER: usize = 64;
+/// How long a node that leaves waits until its peers have heard so.
+const GOODBYE: Duration = Duration::from_millis(1_500);
 
 /// Is the node until it is told to end.
 ///
@@ -180,10 +183,21 @@ async fn serve(
     }
     // A socket file that stays is replaced by the next node.
     let _left = std::fs::remove_file(&socket);
+    let endpoint = node.devices.take_endpoint();
     drop(node);
+    say_goodbye(endpoint).await;
     store::finish(&mut store_tells).await;
     trash::wait_for_groups();
     Ok(0)
+}
+
+/// Waits until peers have heard that this node leaves.
+async fn say_goodbye(endpoint: Option<bailey_sync::Endpoint>) {
+    if let Some(endpoint) = endpoint
+        && timeout(GOODBYE, endpoint.stopped()).await.is_err()
+    {
+        log!("sync: left without a goodbye");
+    }
 }
 
 /// SIGTERM and SIGINT.
