@@ -10,6 +10,7 @@
 mod capture;
 mod confine;
 mod netlink;
+mod notes;
 mod ping;
 mod poll;
 mod publish;

@@ -18,6 +18,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::confine::{self, ConfineError};
 use crate::netlink::{Netlink, NetlinkError};
+use crate::notes::Notes;
 use crate::ping::Heard;
 use crate::poll::{Event, Poll, Token, Watch};
 use crate::publish::{ACCEPT_BATCH, Came, Published};
@@ -71,6 +72,7 @@ struct Shell {
     gate: Gate,
     wire: Wire,
     channel: PollChannel,
+    notes: Notes,
     netlink: Netlink,
     streams: HashMap<FlowId, Stream>,
     most_streams: usize,
@@ -164,6 +166,7 @@ impl Shell {
             gate: Gate::new(Now::ZERO, config, addrs),
             wire: Wire::new(tun, poll, published),
             channel,
+            notes: Notes::default(),
             netlink,
             streams: HashMap::new(),
             most_streams,
@@ -189,6 +192,7 @@ impl Shell {
                     self.gate.poll_timeout(),
                     self.reread,
                     events,
+                    self.notes.due(),
                     self.finish_by,
                 ]
                 .into_iter()
@@ -245,7 +249,7 @@ impl Shell {
     }
 
     fn receive(&mut self) -> Result<(), GateError> {
-        while let Some(message) = self.channel.receive::<ToGate>()? {
+        while let Some(mut message) = self.channel.receive::<ToGate>()? {
             match message.value {
                 ToGate::Committed { ticket } => {
                     self.gate
@@ -255,6 +259,12 @@ impl Shell {
                     self.gate
                         .handle_ticket(self.now, ticket, false, &mut self.wire);
                 }
+                ToGate::Slate(key) => {
+                    let file = message.fds.pop_front().ok_or(GateError::NotStarted)?;
+                    self.notes.begin(&key, &file)?;
+                }
+                ToGate::Entered { upto } => self.notes.entered(upto),
+                ToGate::Ask => self.notes.ask(),
                 ToGate::Facts(facts) => {
                     self.gate.set_facts(facts);
                     self.gate.judge_anew(self.now, &mut self.wire);
@@ -306,6 +316,7 @@ impl Shell {
     fn stop(&mut self) -> Result<(), GateError> {
         let flows_reset = self.end_flows();
         // Whatever is told before it must arrive before it.
+        self.tell_noted()?;
         while let Some((ticket, event)) = self.gate.poll_event() {
             self.channel.queue(&FromGate::Event { ticket, event })?;
         }
@@ -550,13 +561,34 @@ impl Shell {
             .handle_dialled(self.now, flow, Err(fault), &mut self.wire);
     }
 
+    /// Flows that are noted come before whatever else is told of them.
+    fn tell_noted(&mut self) -> Result<(), ChannelError> {
+        match self.notes.take() {
+            Some(noted) => self.channel.queue(&noted),
+            None => Ok(()),
+        }
+    }
+
     /// Hands events to the node, as many as its end takes.
     fn tell(&mut self) -> Result<(), GateError> {
         while self.channel.queued_bytes() < CHANNEL_BOUND {
             let Some((ticket, event)) = self.gate.poll_due_event(self.now) else {
                 break;
             };
-            self.channel.queue(&FromGate::Event { ticket, event })?;
+            match ticket.filter(|_| self.notes.note(self.now, &event)) {
+                Some(noted) => {
+                    self.gate
+                        .handle_ticket(self.now, noted, true, &mut self.wire);
+                    self.act();
+                }
+                None => {
+                    self.tell_noted()?;
+                    self.channel.queue(&FromGate::Event { ticket, event })?;
+                }
+            }
+        }
+        if self.notes.due().is_some_and(|due| due <= self.now) {
+            self.tell_noted()?;
         }
         self.tell_captured()?;
         // What the node does not take now it takes when its end has room, which

@@ -66,6 +66,65 @@ pub(crate) fn has_headers(tun: &OwnedFd) -> bool {
     asked == 0 && libc::c_int::from(flags) & libc::IFF_VNET_HDR != 0
 }
 
+/// Memory that is a file's.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: std::ptr::NonNull<libc::c_void>,
+    len: usize,
+}
+
+/// Maps the beginning of a file, whose bytes are then what is written here. It must
+/// have room for all of it: a page that the disk has no room for ends the process.
+///
+/// # Errors
+/// When the kernel refuses it, or the file is shorter.
+pub(crate) fn map_shared(file: &OwnedFd, len: usize) -> io::Result<Mapping> {
+    let size = nix::sys::stat::fstat(file)?.st_size;
+    if usize::try_from(size).is_ok_and(|size| size < len) || len == 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let null = std::ptr::null_mut();
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory
+    // that is in use.
+    let at = unsafe { libc::mmap(null, len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    match std::ptr::NonNull::new(at).filter(|_| at != libc::MAP_FAILED) {
+        Some(at) => Ok(Mapping { at, len }),
+        None => Err(io::Error::last_os_error()),
+    }
+}
+
+impl Mapping {
+    /// Its bytes.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is of this length, readable and writable, and lives as
+        // long as this value, of which there is one. The node, which made the file,
+        // neither writes nor shortens it while this process has it.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().cast(), self.len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and no reference
+        // to its bytes outlives this value.
+        unsafe { libc::munmap(self.at.as_ptr(), self.len) };
+    }
+}
+
+/// Fills a buffer with random bytes of the kernel (getrandom(2)).
+///
+/// # Errors
+/// When it gives fewer.
+pub(crate) fn random(bytes: &mut [u8]) -> io::Result<()> {
+    // SAFETY: the kernel writes at most that many bytes there.
+    let count = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match usize::try_from(count) {
+        Ok(count) if count == bytes.len() => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// What a process keeps to itself: no core, no ptrace, no new privileges.
 ///
 /// # Errors

@@ -159,6 +159,16 @@ impl DeviceKeys {
         Ok(secret)
     }
 
+    /// A secret of this device alone, for what it keeps beside its store: HKDF-SHA256
+    /// (RFC 5869) of its agreement key.
+    #[must_use]
+    pub fn own(&self, domain: &'static str, info: &[u8]) -> Zeroizing<[u8; 32]> {
+        let half = Zeroizing::new(self.agreement().to_bytes());
+        let mut secret = Zeroizing::new([0; 32]);
+        expand(domain.as_bytes(), &half, info, secret.as_mut());
+        secret
+    }
+
     pub(crate) fn signing(&self) -> &SigningKey {
         &self.signing
     }

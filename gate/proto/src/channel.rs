@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::Headers;
 use crate::explain::{Explain, Explained};
+use crate::slate::SlateKey;
 
 /// From the node to the gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,16 @@ pub enum ToGate {
         /// The ticket of the event.
         ticket: u64,
     },
+    /// From here on flows are noted before they are dialled ([`Slate`](crate::Slate)),
+    /// in the file that comes with it, and told with [`FromGate::Noted`].
+    Slate(SlateKey),
+    /// Notes up to this number stand in the journal.
+    Entered {
+        /// The number of the last of them.
+        upto: u64,
+    },
+    /// The store cannot take entries: whatever is new asks until every note stands.
+    Ask,
     /// What the gate cannot read by itself has changed.
     Facts(HostFacts),
     /// What the box may dial is this from here on, all at once. Flows that it
@@ -132,6 +143,14 @@ pub enum FromGate {
         ticket: Option<u64>,
         /// What happened.
         event: GateEvent,
+    },
+    /// Flows that are noted and dialled; their entries come before whatever else is
+    /// told of them.
+    Noted {
+        /// The number of the first note; each further one has the next.
+        first: u64,
+        /// The flows, in order.
+        flows: Vec<FlowOpened>,
     },
     /// The answer to [`ToGate::Reach`]: decisions are by it.
     Reached {

@@ -32,6 +32,7 @@ mod packet;
 mod peek;
 mod policy;
 mod seal;
+mod slate;
 mod tcp;
 mod tcp_live;
 mod udp;
@@ -56,6 +57,7 @@ pub use icmp::{
 pub use mdns::is_group as is_mdns;
 pub use names::NameTable;
 pub use policy::{Decision, NameReach, Policy};
+pub use slate::{Note, SLATE_LEN, SLATE_NONCE, SLOTS, Slate, SlateKey, read_slate};
 pub use udp_inbound::MAX_INBOUND_UDP;
 
 /// Targets for a fuzzer, each replayed by an ordinary test.

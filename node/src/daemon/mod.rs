@@ -41,6 +41,7 @@ mod runs;
 mod screenshot;
 mod serve;
 mod shared;
+mod slates;
 mod store;
 mod thinned;
 mod trash;
@@ -48,7 +49,7 @@ mod unwritten;
 mod went_back;
 mod why;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -98,6 +99,8 @@ struct Node {
     /// The id of the next notice, until one has it.
     notice_id: Option<[u8; 16]>,
     runs: BTreeMap<RunId, Run>,
+    /// Runs with notes that were entered since their gates were told.
+    noted: BTreeSet<RunId>,
     /// Incarnations that are over and told of, until they are cleared up.
     over: Vec<Run>,
     /// Further commands in boxes, by their launchers.
@@ -154,6 +157,7 @@ impl Node {
             rules: Rules::default(),
             notice_id: None,
             runs: BTreeMap::new(),
+            noted: BTreeSet::new(),
             over: Vec::new(),
             execs: BTreeMap::new(),
             launchers: launchers::Launchers::default(),
@@ -340,6 +344,7 @@ impl Node {
                 }
             }
             Tag::Missing(run, count) => self.on_missing_told(run, count),
+            Tag::Noted(run, number) => self.on_note_entered(run, number),
             Tag::Ticket(run, ticket) => {
                 self.give_credit(run);
                 self.answer_gate(run, ToGate::Committed { ticket });
@@ -367,8 +372,9 @@ impl Node {
             Tag::Missing(run, _) => self.on_missing_untold(run),
             Tag::Told(run) => {
                 self.give_credit(run);
-                self.keep_unwritten(run, event);
+                self.keep_unwritten(run, event, None);
             }
+            Tag::Noted(run, number) => self.on_note_unwritten(run, number, event),
             Tag::Listed(run) | Tag::Started(run) | Tag::Given(run) | Tag::Report(run) => {
                 self.fail(run, format!("the audit cannot be written: {why}"))
             }

@@ -40,6 +40,7 @@ use super::refusals::Refusals;
 use super::reports::Boundary;
 use super::screenshot::Screen;
 use super::shared::Writable;
+use super::slates::OwnSlate;
 use super::unwritten::Unwritten;
 use crate::api::{Denied, Ended};
 
@@ -122,6 +123,8 @@ pub(crate) struct Run {
     pub(crate) credit: Option<Arc<Semaphore>>,
     /// What its gate told and could not be written.
     pub(crate) unwritten: Unwritten,
+    /// Where its gate notes flows before they are dialled.
+    pub(crate) slate: Option<OwnSlate>,
     /// A pidfd of its pid 1.
     pub(crate) pid1: Option<OwnedFd>,
     /// Its namespaces, for further commands.
@@ -233,6 +236,7 @@ impl Run {
             gate: None,
             credit: None,
             unwritten: Unwritten::default(),
+            slate: None,
             pid1: None,
             namespaces: Vec::new(),
             proc_root: None,

@@ -237,6 +237,7 @@ impl Node {
                 self.judge_if_ready(id);
             }
             FromGate::Event { ticket, event } => self.on_gate_event(id, ticket, event),
+            FromGate::Noted { first, flows } => self.on_noted(id, first, flows),
             FromGate::Reached { flows_reset } => self.on_reached(id, flows_reset),
             FromGate::Explained(explained) => self.on_explained(id, explained),
             FromGate::Captured {
@@ -279,6 +280,10 @@ impl Node {
             GateEvent::NameAsked(asked) => Event::NameAsked(asked),
             GateEvent::NameAnswered(answered) => Event::NameAnswered(answered),
         };
+        if self.is_unopened(id, &event) {
+            self.keep_unwritten(id, event, None);
+            return self.give_credit(id);
+        }
         let tag = ticket.map_or(Tag::Told(id), |ticket| Tag::Ticket(id, ticket));
         self.append(doc, event, Urgency::Normal, tag);
     }
@@ -303,6 +308,7 @@ impl Node {
         let doc = run.doc();
         let making = run.phase == Phase::Making;
         let client = run.client;
+        self.enter_untold(id);
         self.end_lost_flows(id);
         let reason = "the gate went away; the box has no network from here on".to_owned();
         if let Some(conn) = client {
@@ -365,6 +371,7 @@ impl Node {
         if let Some(fence) = &run.fence {
             fence.send(ToFence::Go, vec![]);
         }
+        self.give_slate(id);
         if let Some(conn) = client {
             self.tell_with(conn, Tell::Running { name, box_id }, pty);
         }
@@ -527,7 +534,10 @@ impl Node {
     /// What is left to do for boxes that are over, which nobody waits for: the
     /// kernel takes down what this process was the last to hold of them.
     pub(super) fn clear_up(&mut self) {
-        for run in std::mem::take(&mut self.over) {
+        for mut run in std::mem::take(&mut self.over) {
+            if let Some(slate) = run.slate.take() {
+                slate.end();
+            }
             if run.unnamed {
                 let running: Vec<&str> = self.runs.values().map(|run| run.name.as_str()).collect();
                 prepare::remove_own_folder(&self.paths, &run.name, &running);

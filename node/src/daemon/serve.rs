@@ -157,7 +157,10 @@ async fn serve(
         tokio::select! {
             biased;
             tells = store_tells.recv() => match tells {
-                Some(tells) => tells.into_iter().for_each(|tell| node.on_store(tell)),
+                Some(tells) => {
+                    tells.into_iter().for_each(|tell| node.on_store(tell));
+                    node.tell_entered();
+                }
                 None => return Err(Failure::internal("the store's thread is gone")),
             },
             () = end.wait(), if !node.leaving => node.leave(),

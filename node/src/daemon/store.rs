@@ -123,6 +123,8 @@ pub(crate) enum Tag {
     Report(RunId),
     /// An entry of a run that its gate waits for.
     Ticket(RunId, u64),
+    /// A flow of a run that is noted and dialled, by the note's number.
+    Noted(RunId, u64),
     /// An entry of a run that nothing waits for.
     Told(RunId),
     /// That so many entries of a run are missing.
@@ -273,6 +275,7 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
             );
         }
     }
+    super::slates::recover(&mut store, paths, &keys);
     let checkpointer = store.checkpointer().map_err(|error| host(&error))?;
     // A node that ended before it had emptied the log does it now.
     let forgot = Arc::new(AtomicBool::new(true));

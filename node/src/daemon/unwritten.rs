@@ -3,12 +3,12 @@
 //!
 //! A gate has so much credit: entries that it has told and that are not answered
 //! for. A box that makes more of them waits at its own gate, and nobody else's
-//! entries wait behind more than that.
+//! entries wait behind more than that. What it noted on its slate is bounded by that.
 
 use std::collections::VecDeque;
 
 use bailey_docs_store::Urgency;
-use bailey_model::{Event, FlowEnded, Gap};
+use bailey_model::{Event, FlowId, Gap};
 
 use super::Node;
 use super::event::RunId;
@@ -16,17 +16,25 @@ use super::store::Tag;
 
 /// Entries of one gate that are under way at once.
 pub(crate) const CREDIT: usize = 64;
-/// Ends of flows that are kept until they can be written.
-const MAX_ENDS: usize = 4096;
+/// Flows and their ends that are kept until they can be written.
+const MAX_KEPT: usize = 4096;
 
 /// What a run's gate told and could not be written.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
-    ends: VecDeque<FlowEnded>,
+    /// In order; a flow that is noted with its note's number.
+    kept: VecDeque<(Event, Option<u64>)>,
     /// Others, which are missing for good.
     missing: u64,
     /// That they are is under way.
     told: bool,
+}
+
+impl Unwritten {
+    fn holds(&self, flow: FlowId) -> bool {
+        let is_it = |event: &Event| matches!(event, Event::FlowOpened(it) if it.flow == flow);
+        self.kept.iter().any(|(event, _)| is_it(event))
+    }
 }
 
 impl Node {
@@ -37,20 +45,34 @@ impl Node {
         }
     }
 
-    /// An end is tried again: without it a flow would stay open for ever.
-    pub(super) fn keep_unwritten(&mut self, run: RunId, event: Event) {
+    /// An end is tried again: without it a flow would stay open for ever. So is a flow
+    /// that is dialled.
+    pub(super) fn keep_unwritten(&mut self, run: RunId, event: Event, note: Option<u64>) {
         let Some(run) = self.runs.get_mut(&run) else {
             return;
         };
         let unwritten = &mut run.unwritten;
+        let kept = note.is_some() || matches!(event, Event::FlowEnded(_));
         match event {
-            Event::FlowEnded(ended) if unwritten.ends.len() < MAX_ENDS => {
-                unwritten.ends.push_back(ended);
+            event if kept && unwritten.kept.len() < MAX_KEPT => {
+                unwritten.kept.push_back((event, note));
             }
             // The next one, or the end, has all that it had.
             Event::FlowProgressed(_) => {}
             _ => unwritten.missing += 1,
         }
+    }
+
+    /// Whether a flow waits for its own entry, so that what else is told of it does too.
+    pub(super) fn is_unopened(&self, run: RunId, event: &Event) -> bool {
+        let flow = match event {
+            Event::FlowEnded(ended) => ended.flow,
+            Event::FlowNamed(named) => named.flow,
+            Event::FlowProgressed(progressed) => progressed.flow,
+            _ => return false,
+        };
+        let run = self.runs.get(&run);
+        run.is_some_and(|run| run.unwritten.holds(flow))
     }
 
     /// A flow whose opening could not be written never was.
@@ -70,16 +92,20 @@ impl Node {
             let doc = run.doc();
             let unwritten = &mut run.unwritten;
             let Some(credit) = &run.credit else { continue };
-            while let Some(ended) = unwritten.ends.pop_front() {
+            while let Some((event, note)) = unwritten.kept.pop_front() {
+                if let Some(number) = note {
+                    again.push((doc, event, Tag::Noted(*id, number)));
+                    continue;
+                }
                 // What is given back when it is answered is taken here.
                 match credit.try_acquire() {
                     Ok(permit) => permit.forget(),
                     Err(_) => {
-                        unwritten.ends.push_front(ended);
+                        unwritten.kept.push_front((event, note));
                         break;
                     }
                 }
-                again.push((doc, Event::FlowEnded(ended), Tag::Told(*id)));
+                again.push((doc, event, Tag::Told(*id)));
             }
             let count = unwritten.missing;
             if count > 0 && !std::mem::replace(&mut unwritten.told, true) {
