@@ -32,7 +32,7 @@ impl Notes {
     /// Begins to note in a file.
     ///
     /// # Errors
-    /// When it cannot be mapped, or is not as long as a slate.
+    /// When it cannot be mapped.
     pub(crate) fn begin(&mut self, key: &SlateKey, file: &OwnedFd) -> io::Result<()> {
         let mut memory = sys::map_shared(file, SLATE_LEN)?;
         let slate = Slate::begin(memory.bytes(), key).ok_or(Errno::EINVAL)?;

@@ -73,16 +73,12 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-/// Maps the beginning of a file, whose bytes are then what is written here. It must
-/// have room for all of it: a page that the disk has no room for ends the process.
+/// Maps the beginning of a file, whose bytes are then what is written here. The file
+/// must be as long, with room on its disk: a page without ends the process.
 ///
 /// # Errors
-/// When the kernel refuses it, or the file is shorter.
+/// When the kernel refuses it.
 pub(crate) fn map_shared(file: &OwnedFd, len: usize) -> io::Result<Mapping> {
-    let size = nix::sys::stat::fstat(file)?.st_size;
-    if usize::try_from(size).is_ok_and(|size| size < len) || len == 0 {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let null = std::ptr::null_mut();
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory

@@ -208,7 +208,7 @@ mod tests {
             },
             host: Host::new(&["a".repeat(host), "example".to_owned()].join(".")),
             host_from: HostFrom::Dns,
-            class: AddrClass::Public,
+            class: AddrClass::Internet,
             granted: Granted("internet".to_owned()),
         };
         Note {

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use bailey_channel::Channel;
 use bailey_gate_proto::channel::{FromGate, GateConfig, GateEvent, HostFacts, ToGate};
+use bailey_gate_proto::{SLATE_LEN, SlateKey};
 use bailey_model::{Publish, Reach, Transport};
 use nix::sched::{CloneFlags, setns, unshare};
 
@@ -139,6 +140,7 @@ pub(crate) struct World {
     pub(crate) gate: Child,
     pub(crate) events: Arc<Mutex<Vec<GateEvent>>>,
     pub(crate) word: Arc<Mutex<Word>>,
+    noted: Arc<Mutex<Vec<u64>>>,
     to_gate: Option<Channel>,
     stopped: mpsc::Receiver<u32>,
     reader: Option<std::thread::JoinHandle<()>>,
@@ -198,10 +200,19 @@ impl World {
         );
         let events = Arc::new(Mutex::new(Vec::new()));
         let word = Arc::new(Mutex::new(Word::Commit));
+        let noted = Arc::new(Mutex::new(Vec::new()));
         let (tell, stopped) = mpsc::channel();
         let reader = std::thread::spawn({
-            let (events, word) = (events.clone(), word.clone());
-            move || answer(from_gate, Channel::new(ours), &events, &word, &tell)
+            let (events, word, noted) = (events.clone(), word.clone(), noted.clone());
+            move || {
+                answer(
+                    from_gate,
+                    Channel::new(ours),
+                    (&events, &noted),
+                    &word,
+                    &tell,
+                )
+            }
         });
         let (to_gate, reader) = (Some(to_gate), Some(reader));
         Self {
@@ -211,6 +222,7 @@ impl World {
             gate,
             events,
             word,
+            noted,
             to_gate,
             stopped,
             reader,
@@ -219,6 +231,25 @@ impl World {
 
     pub(crate) fn say(&mut self, message: &ToGate) {
         self.to_gate.as_mut().unwrap().send(message, &[]).unwrap();
+    }
+
+    /// Gives the gate a slate, and keeps what can be read of it.
+    pub(crate) fn give_slate(&mut self, key: &SlateKey) -> File {
+        let path = std::env::temp_dir().join(format!("slate-{}", std::process::id()));
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true);
+        let file = file.open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(u64::try_from(SLATE_LEN).unwrap()).unwrap();
+        let order = ToGate::Slate(key.clone());
+        let channel = self.to_gate.as_mut().unwrap();
+        channel.send(&order, &[file.as_fd()]).unwrap();
+        file
+    }
+
+    /// The numbers of the notes that were told.
+    pub(crate) fn noted(&self) -> Vec<u64> {
+        self.noted.lock().unwrap().clone()
     }
 
     /// Stops the gate; how many flows it says it reset.
@@ -338,13 +369,18 @@ fn listen(node: &Place, publish: Publish) -> OwnedFd {
 fn answer(
     mut from_gate: Channel,
     mut answers: Channel,
-    events: &Mutex<Vec<GateEvent>>,
+    (events, noted): (&Mutex<Vec<GateEvent>>, &Mutex<Vec<u64>>),
     word: &Mutex<Word>,
     stopped: &mpsc::Sender<u32>,
 ) {
     while let Ok(message) = from_gate.receive::<FromGate>() {
         match message.value {
             FromGate::Ready => panic!("ready twice"),
+            FromGate::Noted { first, flows } => {
+                noted.lock().unwrap().extend((first..).take(flows.len()));
+                let opened = flows.into_iter().map(GateEvent::FlowOpened);
+                events.lock().unwrap().extend(opened);
+            }
             FromGate::Reached { .. } | FromGate::Explained(_) | FromGate::Captured { .. } => {
                 panic!("nobody asked")
             }

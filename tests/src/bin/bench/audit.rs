@@ -5,7 +5,7 @@
 //! program where a node of its own looks for its gate. It starts the real gate and
 //! hands every message on, both ways, but what asks for an entry of an allowed flow
 //! or tells of one: it answers those itself. Box, launcher, node, TUN and gate are
-//! the real ones, and a question still goes to another process and back.
+//! the real ones, and what is asked or told still goes to another process and back.
 
 use std::fs::Permissions;
 use std::io;
@@ -79,9 +79,9 @@ fn between() -> Result<(), ChannelError> {
     let (mut from_gate, mut to_node) = (Channel::new(gate), Channel::new(node.try_clone()?));
     let answered: Result<(), ChannelError> = (|| loop {
         let said = from_gate.receive::<FromGate>()?.value;
-        if let Some(ticket) = ticket_of(&said) {
+        if let Some(answer) = answer_to(&said) {
             let mut gate = to_gate.lock().unwrap_or_else(PoisonError::into_inner);
-            gate.send(&ToGate::Committed { ticket }, &[])?;
+            gate.send(&answer, &[])?;
         } else if !is_of_allowed(&said) {
             to_node.send(&said, &[])?;
         }
@@ -92,9 +92,18 @@ fn between() -> Result<(), ChannelError> {
     answered
 }
 
-fn ticket_of(said: &FromGate) -> Option<u64> {
+/// What a node would answer once all of it is entered.
+fn answer_to(said: &FromGate) -> Option<ToGate> {
     match said {
-        FromGate::Event { ticket, .. } => *ticket,
+        FromGate::Event {
+            ticket: Some(ticket),
+            ..
+        } => Some(ToGate::Committed { ticket: *ticket }),
+        FromGate::Noted { first, flows } => {
+            let count = u64::try_from(flows.len()).unwrap_or(u64::MAX);
+            let upto = first.saturating_add(count).saturating_sub(1);
+            Some(ToGate::Entered { upto })
+        }
         _ => None,
     }
 }
