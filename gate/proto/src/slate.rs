@@ -266,7 +266,11 @@ mod tests {
         assert_eq!(slate.note(&mut memory, &opened(0, 3), nonce(0)), None);
         assert_eq!(memory, before);
         slate.entered(&mut memory, 1);
-        assert!(slate.note(&mut memory, &opened(9, 3), nonce(9)).is_some());
+        assert!(
+            slate
+                .note(&mut memory, &opened(SLOTS + 1, 3), nonce(9))
+                .is_some()
+        );
         assert_eq!(flows(&memory).len(), 512);
     }
 

@@ -470,6 +470,7 @@ impl Node {
             .take()
             .map(|cgroup| cgroup.met())
             .unwrap_or_default();
+        self.enter_kept(id);
         self.end_lost_flows(id);
         self.capture_over(id);
         let Some(run) = self.runs.get_mut(&id) else {

@@ -118,6 +118,18 @@ impl Node {
         }
     }
 
+    /// Tries the last time what a run's gate told: the entry of its end comes next.
+    pub(super) fn enter_kept(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let doc = run.doc();
+        for (event, note) in std::mem::take(&mut run.unwritten.kept) {
+            let tag = note.map_or(Tag::Told(id), |number| Tag::Noted(id, number));
+            self.append(doc, event, Urgency::Normal, tag);
+        }
+    }
+
     /// It stands how many are missing.
     pub(super) fn on_missing_told(&mut self, run: RunId, count: u64) {
         if let Some(run) = self.runs.get_mut(&run) {
