@@ -116,10 +116,10 @@ fn a_slate_without_room_is_no_way_around_the_node() {
     let far = world.router.run(|| UdpSocket::bind(v4(53_000)).unwrap());
     far.set_read_timeout(Some(NOTHING)).unwrap();
     // Each from a port of its own is a flow of its own.
-    let sent = 2 * SLOTS;
+    let ports = 10_000..10_000 + 2 * u16::try_from(SLOTS).unwrap();
     world.inner.run(move || {
-        for _ in 0..sent {
-            let socket = UdpSocket::bind(SocketAddr::from(([0, 0, 0, 0], 0))).unwrap();
+        for port in ports {
+            let socket = UdpSocket::bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap();
             let _refused = socket.send_to(b"x", v4(53_000));
         }
     });
