@@ -20,12 +20,13 @@ use bailey_model::FlowOpened;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde::{Deserialize, Serialize};
 
-/// Notes that are not entered yet.
+/// Most notes that are not entered yet.
 pub const SLOTS: u64 = 512;
+const SLOT_COUNT: usize = 512;
 /// Bytes of a slot, and of the header.
 const SLOT: usize = 512;
 /// Bytes of a slate.
-pub const SLATE_LEN: usize = SLOT * (1 + SLOTS as usize);
+pub const SLATE_LEN: usize = SLOT * (1 + SLOT_COUNT);
 const MAGIC: [u8; 8] = *b"baislat1";
 /// Where a slot has its nonce, and where what is sealed.
 const NONCE_AT: usize = 2;
