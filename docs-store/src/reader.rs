@@ -19,6 +19,18 @@ use crate::spans::{self, Place};
 use crate::store::stored_account;
 use crate::thin::tables;
 
+/// The account that the store of a folder belongs to, without its keys and beside
+/// whoever writes it; `None` where there is no store, or no account yet.
+///
+/// # Errors
+/// [`ReadError::Open`], [`ReadError::Db`].
+pub fn account_of(dir: &Path) -> Result<Option<AccountId>, ReadError> {
+    if !db::is_there(dir) {
+        return Ok(None);
+    }
+    Ok(stored_account(&db::open_reader(dir)?)?)
+}
+
 /// A document and who writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocInfo {

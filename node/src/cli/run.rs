@@ -16,7 +16,7 @@ use serde_json::json;
 use super::args::RunArgs;
 use super::attend::{self, Attended};
 use super::relay::{self, Pipes};
-use super::{out, recovery};
+use super::{accounts, out, recovery};
 use crate::api::{Ask, Ended, Failure, GrantAsk, RunAsk, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
@@ -83,6 +83,7 @@ fn run_box(args: &RunArgs) -> Result<Outcome, Failure> {
         .map_or(&[] as &[OwnedFd], |pipes| &pipes.inner);
     let fds: Vec<_> = inner.iter().chain(&granted).map(AsFd::as_fd).collect();
     let what = what_of(&ask);
+    accounts::tell_beside(&ask, &granted, args.quiet)?;
     // The first box begins the account, and with it a recovery key.
     let fresh = !recovery::is_undone();
     let client = Client::ask(&here()?, &Ask::Run(Box::new(ask)), &fds)?;
