@@ -17,6 +17,7 @@ use super::args::RunArgs;
 use super::attend::{self, Attended};
 use super::relay::{self, Pipes};
 use super::{accounts, out, recovery};
+use crate::account;
 use crate::api::{Ask, Ended, Failure, GrantAsk, RunAsk, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
@@ -153,10 +154,11 @@ fn follow(
                         recovery::remind();
                     }
                     let more = match args.detach {
-                        true => format!(" · bailey logs {name}"),
+                        true => format!(" · {}", account::command(&format!("logs {name}"))),
                         false => String::new(),
                     };
-                    out::say(&format!("box {name} · {what} · bailey flows {name}{more}"));
+                    let flows = account::command(&format!("flows {name}"));
+                    out::say(&format!("box {name} · {what} · {flows}{more}"));
                 }
                 if args.detach {
                     out::line(&name)?;
@@ -447,8 +449,9 @@ fn summary(ended: &Ended) {
     }
     if ended.refusals_more > 0 {
         out::say(&format!(
-            "was refused {} more times: bailey flows shows each",
-            ended.refusals_more
+            "was refused {} more times: {} shows each",
+            ended.refusals_more,
+            account::command("flows")
         ));
     }
 }

@@ -16,6 +16,7 @@ use super::event::{ConnId, FenceId, RunId};
 use super::launchers::Serves;
 use super::run_state::{Phase, Run};
 use super::{Node, prepare};
+use crate::account;
 use crate::api::{ExecAsk, Failure, Tell};
 
 /// Further commands in one box at once.
@@ -108,7 +109,7 @@ impl Node {
             }
             _ => {
                 Err(Failure::usage(format!("{name} does not run"))
-                    .hint("bailey ps lists what does"))
+                    .hint(account::command("ps lists what does")))
             }
         }
     }

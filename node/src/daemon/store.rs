@@ -27,6 +27,7 @@ use self::thread::Thread;
 pub(crate) use self::thread::flat;
 use super::clock;
 use super::event::{ConnId, RunId};
+use crate::account;
 use crate::api::Failure;
 use crate::config::Audit;
 use crate::log::log;
@@ -250,7 +251,7 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
         Box::new(OsEntropy),
     )
     .map_err(|error| Failure {
-        hint: hint(&error).map(str::to_owned),
+        hint: hint(&error),
         ..host(&error)
     })?;
     let keys = Arc::new(keys);
@@ -298,7 +299,7 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
 }
 
 /// What would help where a store does not open.
-fn hint(error: &OpenError) -> Option<&'static str> {
+fn hint(error: &OpenError) -> Option<String> {
     match error {
         OpenError::InUse { .. }
         | OpenError::Lock { .. }
@@ -307,7 +308,9 @@ fn hint(error: &OpenError) -> Option<&'static str> {
         | OpenError::Db(
             OpenDbError::Newer { .. } | OpenDbError::Gone(_) | OpenDbError::Io { .. },
         ) => None,
-        _ => Some("bailey store repair puts it in order, and deletes nothing"),
+        _ => Some(account::command(
+            "store repair puts it in order, and deletes nothing",
+        )),
     }
 }
 
