@@ -437,8 +437,15 @@ impl ChainReader<'_> {
                 .ring
                 .find(self.db, self.account, id.writer, verified.header.key_id)?;
             let Some(key) = key else {
-                self.reading.waiting.push(*id);
-                return Ok(());
+                if seq > chain.opened {
+                    self.reading.waiting.push(*id);
+                    return Ok(());
+                }
+                // It was waited for in vain.
+                (broken, hole) = (Some(segment), true);
+                let gone = (*id, seq, QuarantineReason::KeyForgotten);
+                self.reading.aside.push(gone);
+                continue;
             };
             let key = key.segment_key(id.doc, segment);
             let taken = std::mem::replace(&mut content, Segment::new(id));

@@ -323,6 +323,7 @@ impl Node {
             StoreTell::Changed { conn, changed } => self.on_changed(conn, changed),
             StoreTell::Early(early) => self.on_early(&early),
             StoreTell::WentBack { writer } => self.on_went_back(writer),
+            StoreTell::Opened(opened) => self.on_opened(opened),
         }
     }
 

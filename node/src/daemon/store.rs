@@ -205,6 +205,8 @@ pub(crate) enum StoreTell {
     WentBack { writer: DeviceId },
     /// Who is a member now. Not an answer to an ask.
     Members(Box<Members>),
+    /// What had waited for a key, or in vain for one, can be read. Not an answer to an ask.
+    Opened(Vec<(DocId, DeviceId, Entry)>),
 }
 
 impl StoreTell {
@@ -212,7 +214,11 @@ impl StoreTell {
     pub(crate) fn is_answer(&self) -> bool {
         !matches!(
             self,
-            Self::Heads(_) | Self::Members(_) | Self::Early(_) | Self::WentBack { .. }
+            Self::Heads(_)
+                | Self::Members(_)
+                | Self::Early(_)
+                | Self::WentBack { .. }
+                | Self::Opened(_)
         )
     }
 }
