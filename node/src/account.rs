@@ -88,7 +88,10 @@ impl FromStr for AccountName {
 ///
 /// # Errors
 /// [`AccountNameError`].
-pub(crate) fn choose(option: Option<&str>, variable: Option<&OsStr>) -> Result<(), AccountNameError> {
+pub(crate) fn choose(
+    option: Option<&str>,
+    variable: Option<&OsStr>,
+) -> Result<(), AccountNameError> {
     let variable = variable.filter(|value| !value.is_empty());
     let said = option.map_or_else(
         || variable.map(|value| value.to_string_lossy().into_owned()),
@@ -136,7 +139,10 @@ pub(crate) fn listed(first: &Path) -> io::Result<Vec<AccountName>> {
     let mut names = Vec::new();
     for entry in entries.take(2 * MAX_ACCOUNTS) {
         let entry = entry?;
-        let name = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let name = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
         names.extend(name.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())));
     }
     names.sort();
@@ -155,8 +161,21 @@ mod tests {
         }
         let long = "x".repeat(MAX_NAME + 1);
         for bad in [
-            "", ".", "..", "../work", "a/b", "/", ".hidden", "-v", "a b", "a\n", "a\0", "ä",
-            "\u{1b}[2J", "work\u{202e}", &long,
+            "",
+            ".",
+            "..",
+            "../work",
+            "a/b",
+            "/",
+            ".hidden",
+            "-v",
+            "a b",
+            "a\n",
+            "a\0",
+            "ä",
+            "\u{1b}[2J",
+            "work\u{202e}",
+            &long,
         ] {
             assert!(bad.parse::<AccountName>().is_err(), "{bad:?}");
         }
@@ -189,7 +208,11 @@ mod tests {
             std::fs::create_dir_all(first.join(FOLDER).join(name)).unwrap();
         }
         std::fs::write(first.join(FOLDER).join("file"), "").unwrap();
-        let names: Vec<String> = listed(&first).unwrap().iter().map(ToString::to_string).collect();
+        let names: Vec<String> = listed(&first)
+            .unwrap()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(names, ["alone", "work"]);
         std::fs::remove_dir_all(first).unwrap();
     }

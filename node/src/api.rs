@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::account::{BesideAsk, Grants, RecoveryAsk};
 use crate::days::DayRow;
-use crate::rows::{AccountRow, BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow};
+use crate::rows::{
+    AccountRow, BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow,
+};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.

@@ -122,9 +122,7 @@ impl Client {
         let internal =
             |error| Greeting::Failed(Failure::internal(format!("control socket: {error}")));
         let copy = stream.try_clone().map_err(internal)?;
-        stream
-            .set_read_timeout(Some(limit))
-            .map_err(internal)?;
+        stream.set_read_timeout(Some(limit)).map_err(internal)?;
         let mut client = Self {
             channel: Channel::new(stream),
             stream: copy,

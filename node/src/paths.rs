@@ -323,10 +323,7 @@ mod tests {
         let first = paths(&vars).unwrap();
         let work: AccountName = "work".parse().unwrap();
         let own = first.clone().of(Some(&work));
-        assert_eq!(
-            own.state,
-            Path::new("/h/.local/state/bailey/accounts/work")
-        );
+        assert_eq!(own.state, Path::new("/h/.local/state/bailey/accounts/work"));
         assert_eq!(own.runtime, Path::new("/r/bailey/accounts/work"));
         assert_eq!(
             own.config.as_deref(),
@@ -351,7 +348,10 @@ mod tests {
         if own == 0 {
             std::os::unix::fs::chown(&root, Some(65_533), None).unwrap();
             let refused = private_dir(&deep).unwrap_err();
-            assert!(matches!(refused, PathsError::Elsewhere { owner: 65_533, .. }));
+            assert!(matches!(
+                refused,
+                PathsError::Elsewhere { owner: 65_533, .. }
+            ));
             assert!(!root.join("a").exists());
             std::os::unix::fs::chown(&root, Some(own), None).unwrap();
         }

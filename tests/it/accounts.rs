@@ -38,15 +38,27 @@ fn ask(world: &TestWorld, account: &[&str], rest: &[&str]) -> Output {
 }
 
 fn rows(world: &TestWorld, account: &[&str], rest: &[&str]) -> Vec<Value> {
-    ask(world, account, &[rest, &["--json"]].concat()).ok().json()
+    ask(world, account, &[rest, &["--json"]].concat())
+        .ok()
+        .json()
 }
 
 fn state(world: &TestWorld, below: &str) -> PathBuf {
-    world.node("n1").unwrap().dir().join("state/bailey").join(below)
+    world
+        .node("n1")
+        .unwrap()
+        .dir()
+        .join("state/bailey")
+        .join(below)
 }
 
 fn runtime(world: &TestWorld, below: &str) -> PathBuf {
-    world.node("n1").unwrap().dir().join("run/bailey").join(below)
+    world
+        .node("n1")
+        .unwrap()
+        .dir()
+        .join("run/bailey")
+        .join(below)
 }
 
 /// Makes another node a device of one of n1's accounts.
@@ -144,7 +156,14 @@ fn two_accounts_of_one_user_run_at_once_and_nothing_of_one_is_in_the_other() {
     let listed = rows(&world, &FIRST, &["account", "list"]);
     let said: Vec<_> = listed
         .iter()
-        .map(|row| (row["name"].as_str().unwrap(), &row["running"], &row["boxes"], &row["devices"]))
+        .map(|row| {
+            (
+                row["name"].as_str().unwrap(),
+                &row["running"],
+                &row["boxes"],
+                &row["devices"],
+            )
+        })
         .collect();
     let (yes, one, two) = (Value::from(true), Value::from(1), Value::from(2));
     assert_eq!(
@@ -165,7 +184,10 @@ fn two_accounts_of_one_user_run_at_once_and_nothing_of_one_is_in_the_other() {
     let unknown = world.run("n2", &["stop", "yard@n1-work"]);
     assert_eq!(unknown.code, Some(2), "{unknown}");
 
-    let (first_ids, work_ids) = (ids(&world, &FIRST, &listed[0]), ids(&world, &WORK, &listed[1]));
+    let (first_ids, work_ids) = (
+        ids(&world, &FIRST, &listed[0]),
+        ids(&world, &WORK, &listed[1]),
+    );
     assert_eq!((first_ids.len(), work_ids.len()), (4, 4));
     drop((first, nodes));
     assert!(wait_until(LIMIT, || world.pids("n1", "bailey").is_empty()));
@@ -220,7 +242,9 @@ fn each_account_has_folders_of_its_own_that_are_its_users_alone() {
     assert_eq!(nothing.code, Some(2), "{nothing}");
     let missing = ask(&world, &WORK, &["flows", "none"]);
     assert!(
-        missing.stderr.contains("bailey --account work ps lists them"),
+        missing
+            .stderr
+            .contains("bailey --account work ps lists them"),
         "{missing}"
     );
     let uid = world.uid();
@@ -239,7 +263,11 @@ fn each_account_has_folders_of_its_own_that_are_its_users_alone() {
         );
     }
     // Neither's folders are ever granted to a box of the other.
-    for (account, below) in [(&FIRST[..], "accounts/work"), (&WORK[..], ""), (&WORK[..], "boxes")] {
+    for (account, below) in [
+        (&FIRST[..], "accounts/work"),
+        (&WORK[..], ""),
+        (&WORK[..], "boxes"),
+    ] {
         let folder = state(&world, below);
         let grant = ["run", "--grant", folder.to_str().unwrap(), "--", "true"];
         let refused = ask(&world, account, &grant);
@@ -252,12 +280,26 @@ fn each_account_has_folders_of_its_own_that_are_its_users_alone() {
 fn what_is_no_name_and_what_nobody_began_is_refused_and_begins_nothing() {
     let (world, _daemons) = world(1);
     let long = "x".repeat(33);
-    for name in ["..", "../work", "a/b", "", ".x", "-x", "a b", "\u{1b}[2J", "\u{202e}x", &long] {
+    for name in [
+        "..",
+        "../work",
+        "a/b",
+        "",
+        ".x",
+        "-x",
+        "a b",
+        "\u{1b}[2J",
+        "\u{202e}x",
+        &long,
+    ] {
         let option = format!("--account={name}");
         for words in [&[&option, "ps"][..], &["account", "add", "--", name]] {
             let refused = world.run("n1", words);
             assert_eq!(refused.code, Some(2), "{words:?}: {refused}");
-            assert!(!refused.stderr.contains(['\u{1b}', '\u{202e}']), "{refused:?}");
+            assert!(
+                !refused.stderr.contains(['\u{1b}', '\u{202e}']),
+                "{refused:?}"
+            );
         }
     }
     let misspelt = world.run("n1", &["--account", "wrok", "run", "--", "true"]);
@@ -283,7 +325,17 @@ fn boxes_of_two_accounts_that_write_one_folder_are_named_at_both_terminals_alone
     let _made = world.sh("n1", &format!("mkdir {}", folder.display())).ok();
     let grant = format!("{}:rw", folder.display());
     let begin = |account: &[&str], name: &str| {
-        let words = ["run", "--name", name, "--grant", &grant, "--", "sh", "-c", "echo up; sleep 600"];
+        let words = [
+            "run",
+            "--name",
+            name,
+            "--grant",
+            &grant,
+            "--",
+            "sh",
+            "-c",
+            "echo up; sleep 600",
+        ];
         let running = start(&world, account, &words);
         running.wait_line(LIMIT, |line| line == "up");
         running
@@ -296,10 +348,16 @@ fn boxes_of_two_accounts_that_write_one_folder_are_named_at_both_terminals_alone
     let said = format!("bailey: a box of your account work also writes {shown}");
     one.wait_error_line(LIMIT, |line| line == said);
     // No report and no entry says so: those go to devices.
-    for (account, own, others) in [(&FIRST[..], "ours", "theirs"), (&WORK[..], "theirs", "ours")] {
+    for (account, own, others) in [
+        (&FIRST[..], "ours", "theirs"),
+        (&WORK[..], "theirs", "ours"),
+    ] {
         for verb in ["report", "flows"] {
             let text = ask(&world, account, &[verb, own, "--json"]).ok().stdout;
-            assert!(text.contains(own) && !text.contains(others), "{verb}: {text}");
+            assert!(
+                text.contains(own) && !text.contains(others),
+                "{verb}: {text}"
+            );
         }
     }
 }
@@ -313,13 +371,19 @@ fn a_box_does_not_reach_the_node_of_another_account() {
     let port = || {
         let text = std::fs::read_to_string(&listeners).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("udp "))?;
-        line.parse::<std::net::SocketAddr>().ok().map(|addr| addr.port())
+        line.parse::<std::net::SocketAddr>()
+            .ok()
+            .map(|addr| addr.port())
     };
     let port = bailey_tests::eventually(LIMIT, port).unwrap();
     let own = world.node("n1").unwrap().v4();
     let script = format!("echo x >/dev/udp/{own}/{port}; echo x >/dev/udp/{own}/9; sleep 1");
     let reach = ["run", "-q", "--name", "yard", "--reach", "local", "--"];
-    let _ran = ask(&world, &FIRST, &[&reach[..], &["bash", "-c", &script]].concat());
+    let _ran = ask(
+        &world,
+        &FIRST,
+        &[&reach[..], &["bash", "-c", &script]].concat(),
+    );
     let flows = rows(&world, &FIRST, &["flows", "yard"]);
     let to = |port: u16| {
         let row = flows.iter().find(|row| row["dst_port"] == port);
@@ -335,9 +399,8 @@ fn a_box_does_not_reach_the_node_of_another_account() {
 fn two_accounts_on_one_machine_are_found_by_their_own_codes_at_once() {
     let (world, _others) = others();
     let _nodes = two_accounts(&world);
-    let adding = [&FIRST[..], &WORK].map(|account| {
-        start(&world, account, &["device", "add", "--yes", "--json"])
-    });
+    let adding = [&FIRST[..], &WORK]
+        .map(|account| start(&world, account, &["device", "add", "--yes", "--json"]));
     let short = adding.each_ref().map(|add| {
         let codes = row_of(add, |row| row["code"].is_string());
         assert_eq!(codes["why"], Value::Null, "{codes}");
@@ -365,9 +428,16 @@ fn two_accounts_on_one_machine_are_found_by_their_own_codes_at_once() {
 fn a_node_goes_on_where_the_runtime_folder_of_its_session_went() {
     let world = TestWorld::new(1);
     let _daemon = up(&world, "n1", world.start("n1", &["node"]));
-    let _yard = world.run("n1", &["run", "-q", "--name", "yard", "--", "true"]).ok();
+    let _yard = world
+        .run("n1", &["run", "-q", "--name", "yard", "--", "true"])
+        .ok();
     // su(1) leaves another one's folder in the environment, cron(8) leaves none.
-    for runtime in [Some("/proc/1"), Some("/run/user/4711"), Some("relative"), None] {
+    for runtime in [
+        Some("/proc/1"),
+        Some("/run/user/4711"),
+        Some("relative"),
+        None,
+    ] {
         let mut bailey = world.bailey("n1");
         match runtime {
             Some(folder) => bailey.env("XDG_RUNTIME_DIR", folder),
@@ -379,4 +449,297 @@ fn a_node_goes_on_where_the_runtime_folder_of_its_session_went() {
     let rest = state(&world, "run");
     assert_eq!(rest.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     assert!(!rest.join("control.sock").exists(), "a second node listens");
+}
+
+/// A network of its own with two users of this machine in it, which only root can be
+/// and make. The world's nodes map one user each.
+struct Machine {
+    network: Running,
+    dir: PathBuf,
+}
+
+const USERS: [u32; 2] = [64_201, 64_202];
+
+impl Machine {
+    /// `None` where this test's user is not root.
+    fn new(name: &str) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("not tried: two users need root");
+            return None;
+        }
+        let link = "ip link set lo up; ip link add a0 type veth peer name a1; \
+                    ip addr add 192.168.7.1/24 dev a0; ip link set a0 up; ip link set a1 up; \
+                    echo ready; exec sleep 600";
+        let mut unshare = std::process::Command::new("unshare");
+        let network = Running::start(unshare.args(["--net", "sh", "-c", link]));
+        network.wait_line(LIMIT, |line| line == "ready");
+        let dir = std::env::temp_dir().join(format!("bu-{name}-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        for user in USERS {
+            for folder in ["home", "run"] {
+                let folder = dir.join(user.to_string()).join(folder);
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
+                std::os::unix::fs::chown(&folder, Some(user), Some(user)).unwrap();
+            }
+        }
+        Some(Self { network, dir })
+    }
+
+    fn home(&self, user: u32) -> PathBuf {
+        self.dir.join(user.to_string()).join("home")
+    }
+
+    fn runtime(&self, user: u32) -> PathBuf {
+        self.dir.join(user.to_string()).join("run")
+    }
+
+    fn socket(&self, user: u32) -> PathBuf {
+        self.runtime(user).join("bailey/control.sock")
+    }
+
+    /// A program as a user, with the environment of a session.
+    fn command(&self, user: u32, program: &Path) -> std::process::Command {
+        let mut command = std::process::Command::new("nsenter");
+        command
+            .args([
+                "--net",
+                "--target",
+                &self.network.pid().to_string(),
+                "setpriv",
+            ])
+            .args([format!("--reuid={user}"), format!("--regid={user}")])
+            .args(["--clear-groups", "--"])
+            .arg(program)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("HOME", self.home(user))
+            .env("XDG_RUNTIME_DIR", self.runtime(user))
+            .current_dir("/");
+        command
+    }
+
+    fn bailey(&self, user: u32) -> std::process::Command {
+        self.command(user, &bailey_tests::binaries().join("bailey"))
+    }
+
+    fn run(&self, user: u32, words: &[&str]) -> Output {
+        run(self.bailey(user).args(words))
+    }
+
+    /// A user's node, up.
+    fn node(&self, user: u32) -> Running {
+        let name = format!("of-{user}");
+        let node = Running::start(self.bailey(user).args(["node", "--device-name", &name]));
+        let up = wait_until(LIMIT, || {
+            self.run(user, &["account", "list"])
+                .stdout
+                .contains("running, ")
+        });
+        assert!(up, "{}", node.stderr());
+        node
+    }
+
+    /// What a program of a user hears first at a node's socket.
+    fn first_words(&self, user: u32, socket: &Path) -> Output {
+        let script = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\n\
+                      s.settimeout(5)\ns.connect(sys.argv[1])\nprint(len(s.recv(100)))";
+        let mut python = self.command(user, Path::new("/usr/bin/python3"));
+        run(python.args(["-c", script]).arg(socket))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _left = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+#[test]
+fn two_users_of_one_machine_have_a_node_each_and_neither_can_ask_the_others() {
+    let Some(machine) = Machine::new("two") else {
+        return;
+    };
+    let nodes = USERS.map(|user| machine.node(user));
+    for user in USERS {
+        let name = format!("yard-{user}");
+        let ran = machine.run(
+            user,
+            &["run", "-q", "--tier", "l2", "--name", &name, "--", "true"],
+        );
+        let _ran = ran.ok();
+        let boxes = machine.run(user, &["ps", "--json"]).ok().json();
+        assert_eq!(boxes.len(), 1, "of another user too: {boxes:?}");
+        assert_eq!(boxes[0]["name"], name.as_str());
+        for (path, mode) in [
+            (machine.runtime(user).join("bailey"), 0o700),
+            (machine.socket(user), 0o600),
+            (machine.home(user).join(".local/state/bailey"), 0o700),
+        ] {
+            let found = std::fs::metadata(&path).unwrap();
+            let mode_of = found.permissions().mode() & 0o777;
+            assert_eq!((found.uid(), mode_of), (user, mode), "{path:?}");
+        }
+    }
+    // Both are found on the link at once, each by its own code.
+    let adding = USERS.map(|user| {
+        let mut add = machine.bailey(user);
+        Running::start(add.args(["device", "add", "--yes", "--json"]))
+    });
+    let codes = adding.each_ref().map(|add| {
+        let codes = row_of(add, |row| row["code"].is_string());
+        assert_eq!(codes["why"], Value::Null, "{codes}");
+        codes["short"].as_str().unwrap().to_owned()
+    });
+    let port = |user: u32| {
+        let file = machine.home(user).join(".local/state/bailey/sync.port");
+        std::fs::read_to_string(file).unwrap()
+    };
+    assert_ne!(port(USERS[0]), port(USERS[1]));
+    // Each joins the other's, by an account that has nothing yet.
+    for (joiner, code) in [(USERS[1], &codes[0]), (USERS[0], &codes[1])] {
+        let _added = machine.run(joiner, &["account", "add", "theirs"]).ok();
+        let _joined = machine
+            .run(joiner, &["--account", "theirs", "device", "join", code])
+            .ok();
+    }
+    for add in adding {
+        let _added = add.finish(LIMIT).ok();
+    }
+    for user in USERS {
+        let devices = machine.run(user, &["device", "list", "--json"]).ok().json();
+        assert_eq!(devices.len(), 2, "{devices:?}");
+    }
+
+    // Where somebody has opened the way to the socket, the node asks who it is.
+    let (ours, theirs) = (USERS[0], USERS[1]);
+    let socket = machine.socket(ours);
+    for (path, mode) in [
+        (machine.runtime(ours), 0o755),
+        (machine.runtime(ours).join("bailey"), 0o755),
+        (socket.clone(), 0o666),
+    ] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let control = machine.first_words(ours, &socket).ok();
+    assert_ne!(control.stdout.trim(), "0", "the control: {control}");
+    let refused = machine.first_words(theirs, &socket).ok();
+    assert_eq!(refused.stdout.trim(), "0", "{refused}");
+    let mut root = std::process::Command::new(bailey_tests::binaries().join("bailey"));
+    let root = root
+        .env_clear()
+        .env("HOME", machine.home(ours))
+        .env("XDG_RUNTIME_DIR", machine.runtime(ours));
+    let refused = run(root.args(["ps"]));
+    assert_eq!(refused.code, Some(125), "{refused}");
+    assert!(refused.stderr.contains("must be yours alone"), "{refused}");
+    drop(nodes);
+}
+
+#[test]
+fn what_another_user_put_in_the_place_of_a_node_is_not_asked() {
+    let Some(machine) = Machine::new("put") else {
+        return;
+    };
+    let (user, socket) = (USERS[0], machine.socket(USERS[0]));
+    let _folders = machine.run(user, &["account", "add", "work"]).ok();
+    // Root can listen there; nobody else could.
+    let _theirs = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
+    let refused = machine.run(user, &["ps"]);
+    assert_eq!(refused.code, Some(125), "{refused}");
+    assert!(
+        refused.stderr.contains("somebody else listens there"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn root_in_the_environment_of_another_leaves_nothing_in_their_home() {
+    let Some(machine) = Machine::new("sudo") else {
+        return;
+    };
+    let user = USERS[0];
+    let mut sudo = std::process::Command::new(bailey_tests::binaries().join("bailey"));
+    let sudo = sudo
+        .env_clear()
+        .env("HOME", machine.home(user))
+        .env("XDG_RUNTIME_DIR", machine.runtime(user));
+    let refused = run(sudo.args(["ps"]));
+    assert_eq!(refused.code, Some(125), "{refused}");
+    assert!(refused.stderr.contains("whose HOME is this"), "{refused}");
+    for folder in [machine.home(user), machine.runtime(user)] {
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+    }
+}
+
+/// Ids and times stand for themselves no longer, so that two runs say the same.
+fn steady(text: &str) -> String {
+    let word = |word: &str| {
+        let hex = |byte: u8| byte.is_ascii_hexdigit();
+        let core = word.trim_matches(|c: char| "\",;".contains(c));
+        let time = core.len() > 20 && core.ends_with('Z') && core.starts_with("20");
+        let id = [8, 64].contains(&core.len()) && core.bytes().all(hex);
+        match (time, id) {
+            (true, _) => word.replace(core, "TIME"),
+            (_, true) => word.replace(core, "ID"),
+            _ => word.to_owned(),
+        }
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_list_of_devices_says_in_json_all_that_its_text_says() {
+    let (world, mut daemons) = world(3);
+    for joiner in ["n2", "n3"] {
+        join(&world, &FIRST, joiner);
+    }
+    let away = daemons.remove(2);
+    away.signal(nix::sys::signal::Signal::SIGTERM);
+    let _left = away.finish(LIMIT).ok();
+    let connected = |name: &str| {
+        let rows = rows(&world, &FIRST, &["device", "list"]);
+        let row = rows.iter().find(|row| row["name"] == name);
+        row.is_some_and(|row| row["connected"] == true)
+    };
+    assert!(wait_until(LIMIT, || connected("n2") && !connected("n3")));
+    let _removed = world.run("n1", &["device", "remove", "n2"]).ok();
+    assert!(wait_until(LIMIT, || !connected("n2")));
+    let mut json = rows(&world, &FIRST, &["device", "list"]);
+    json.sort_by_key(|row| row["name"].as_str().unwrap().to_owned());
+    let text = world.run("n1", &["device", "list"]).ok().stdout;
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    // Every word of the text is a value of the row, but for what says which.
+    for (line, row) in lines.iter().zip(&json) {
+        assert_eq!(row["v"], 1);
+        let row = row.to_string();
+        let said = ["by", "last", "heard", "this", "device", "connected", "not", "confirmed"];
+        for word in line.split([' ', ',', ';']).filter(|word| !word.is_empty()) {
+            assert!(said.contains(&word) || row.contains(word), "{word}: {row}");
+        }
+    }
+    let pretty: Vec<String> = json
+        .iter()
+        .map(|row| serde_json::to_string_pretty(row).unwrap())
+        .collect();
+    let all = format!("{}\n\n{}", lines.join("\n"), pretty.join("\n"));
+    insta::assert_snapshot!(steady(&all.replace('\n', " \n ")).replace(" \n ", "\n"));
+}
+
+#[test]
+fn the_unit_of_an_account_is_the_first_ones_with_its_name() {
+    let lines = |text: &'static str| {
+        let says = |line: &&str| !line.starts_with(['#', ';']);
+        text.lines().filter(says).collect::<Vec<_>>()
+    };
+    let first = lines(include_str!("../../packaging/systemd/bailey.service"));
+    let named = lines(include_str!("../../packaging/systemd/bailey@.service"));
+    let plain: Vec<String> = named
+        .iter()
+        .map(|line| line.replace(" (account %i)", "").replace(" --account %i", ""))
+        .collect();
+    assert_eq!(plain, first);
+    assert!(named.contains(&"ExecStart=%h/.local/bin/bailey --account %i node"));
 }

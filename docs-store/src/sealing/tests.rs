@@ -36,7 +36,10 @@ fn write(store: &mut Store, doc: DocId, reason: &str, now: Timestamp, urgency: U
 /// What other devices would get of a document.
 fn sealed(store: &Store, doc: DocId) -> u64 {
     let heads = store.heads().into_iter();
-    heads.filter(|head| head.chain.doc == doc).map(|head| head.seq).sum()
+    heads
+        .filter(|head| head.chain.doc == doc)
+        .map(|head| head.seq)
+        .sum()
 }
 
 fn read(dir: &TempDir, doc: DocId) -> usize {
@@ -60,7 +63,14 @@ fn one_bad() -> (TempDir, Store) {
 }
 
 fn is_bad(result: Result<Vec<ChainId>, SealingError>) -> bool {
-    matches!(result, Err(SealingError::Document { doc: BAD, others: 0, .. }))
+    matches!(
+        result,
+        Err(SealingError::Document {
+            doc: BAD,
+            others: 0,
+            ..
+        })
+    )
 }
 
 #[test]

@@ -638,7 +638,10 @@ fn what_waits_for_a_key_that_its_writer_forgot_hides_what_follows_for_an_hour_al
     let after = waiting(&third);
     assert_eq!(after.waiting, []);
     let forgotten = |(_, _, reason): &(_, _, QuarantineReason)| {
-        matches!(reason, QuarantineReason::KeyForgotten | QuarantineReason::Follows)
+        matches!(
+            reason,
+            QuarantineReason::KeyForgotten | QuarantineReason::Follows
+        )
     };
     assert!(!after.aside.is_empty() && after.aside.iter().all(forgotten));
     check(&third, 3);

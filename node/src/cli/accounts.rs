@@ -34,8 +34,11 @@ pub(super) fn choose(line: &Line) -> Result<(), Failure> {
     if about_all || first()?.of(Some(name)).exist() {
         return Ok(());
     }
-    Err(Failure::usage(format!("there is no account {name} here"))
-        .hint(format!("bailey account list names them; bailey account add {name} begins one")))
+    Err(
+        Failure::usage(format!("there is no account {name} here")).hint(format!(
+            "bailey account list names them; bailey account add {name} begins one"
+        )),
+    )
 }
 
 /// Begins an account: its folder is all there is of it.
@@ -96,13 +99,19 @@ fn row_of(paths: &Paths, name: Option<&AccountName>) -> AccountRow {
         },
         Ok(None) => (false, Some(0)),
         Err(failure) => {
-            out::say(&format!("account {called}: {}", show::sentence(&failure.text)));
+            out::say(&format!(
+                "account {called}: {}",
+                show::sentence(&failure.text)
+            ));
             (true, None)
         }
     };
     let stored = bailey_docs_store::account_of(&paths.state);
     let account = stored.unwrap_or_else(|error| {
-        out::say(&format!("account {called}: {}", show::sentence(&error.to_string())));
+        out::say(&format!(
+            "account {called}: {}",
+            show::sentence(&error.to_string())
+        ));
         None
     });
     AccountRow {
@@ -175,8 +184,8 @@ fn writable(ask: &RunAsk, held: &[OwnedFd]) -> Result<Vec<(Vec<u8>, u64, u64)>, 
     pairs
         .filter(|(grant, _)| !grant.read_only)
         .map(|(grant, fd)| {
-            let stat = rustix::fs::fstat(fd)
-                .map_err(|error| Failure::host(format!("grants: {error}")))?;
+            let stat =
+                rustix::fs::fstat(fd).map_err(|error| Failure::host(format!("grants: {error}")))?;
             Ok((grant.path.clone(), stat.st_dev, stat.st_ino))
         })
         .collect()

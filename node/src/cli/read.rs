@@ -262,7 +262,10 @@ fn notice_lines(row: &NoticeRow) -> Vec<String> {
         .iter()
         .map(|entry| format!("    {}", flow_line(entry)));
     let target = show::shell_word(&format!("{}@{}", row.box_name, row.device));
-    let stop = format!("    stop it: {}", account::command(&format!("stop {target}")));
+    let stop = format!(
+        "    stop it: {}",
+        account::command(&format!("stop {target}"))
+    );
     std::iter::once(head).chain(entries).chain([stop]).collect()
 }
 

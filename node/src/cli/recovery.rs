@@ -94,11 +94,10 @@ fn on_paper(words: &[String]) -> Result<u8, Failure> {
         while prompt(&format!("Word {}: ", at + 1))?.to_lowercase() != words[at] {
             slips += 1;
             if slips >= SLIPS {
-                return Err(Failure::usage("that is not what was shown")
-                    .hint(format!(
-                        "nothing was erased; `{}` shows it again",
-                        account::command("device recovery")
-                    )));
+                return Err(Failure::usage("that is not what was shown").hint(format!(
+                    "nothing was erased; `{}` shows it again",
+                    account::command("device recovery")
+                )));
             }
             out::line("It is another one. Look at the paper.")?;
         }

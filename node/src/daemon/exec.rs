@@ -107,10 +107,8 @@ impl Node {
             Some((_, run)) if run.phase == Phase::Making => {
                 Err(Failure::host(format!("{name} is still starting")))
             }
-            _ => {
-                Err(Failure::usage(format!("{name} does not run"))
-                    .hint(account::command("ps lists what does")))
-            }
+            _ => Err(Failure::usage(format!("{name} does not run"))
+                .hint(account::command("ps lists what does"))),
         }
     }
 

@@ -281,15 +281,20 @@ impl Fold {
             .filter(on_device)
             .collect();
         match found.as_slice() {
-            [] => Err(Failure::usage(format!("no box {target:?}")).hint(account::command("ps lists them"))),
+            [] => Err(Failure::usage(format!("no box {target:?}"))
+                .hint(account::command("ps lists them"))),
             [one] => Ok((*one).clone()),
             several => {
                 let own = several.iter().filter(|state| state.writer == this);
                 match own.collect::<Vec<_>>().as_slice() {
                     [one] if device.is_none() => Ok((**one).clone()),
                     _ => Err(
-                        Failure::usage(format!("several boxes are called {target:?}"))
-                            .hint(format!("NAME@DEVICE, or the id that {} shows", account::command("ps --json"))),
+                        Failure::usage(format!("several boxes are called {target:?}")).hint(
+                            format!(
+                                "NAME@DEVICE, or the id that {} shows",
+                                account::command("ps --json")
+                            ),
+                        ),
                     ),
                 }
             }

@@ -172,7 +172,11 @@ fn folders(paths: &Paths) -> Result<NodeFolders, Failure> {
     Ok(NodeFolders {
         own: [paths, &first]
             .into_iter()
-            .flat_map(|paths| [&paths.state, &paths.runtime].into_iter().chain(&paths.config))
+            .flat_map(|paths| {
+                [&paths.state, &paths.runtime]
+                    .into_iter()
+                    .chain(&paths.config)
+            })
             .map(|path| canonical(path))
             .collect(),
         programs: own.parent().map(canonical).into_iter().collect(),

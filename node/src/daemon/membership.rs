@@ -69,8 +69,10 @@ impl Node {
                     .hint(account::command("device list names them")),
             ),
             _ => Err(
-                Failure::usage(format!("several devices are called {target:?}"))
-                    .hint(format!("the first digits of the id that {} shows", account::command("device list"))),
+                Failure::usage(format!("several devices are called {target:?}")).hint(format!(
+                    "the first digits of the id that {} shows",
+                    account::command("device list")
+                )),
             ),
         }
     }
@@ -136,7 +138,9 @@ impl Node {
             return Err(Failure::usage("this is the only device of its account"));
         }
         if !self.runs.is_empty() {
-            return Err(Failure::usage("boxes still run here").hint(account::command("stop ends them")));
+            return Err(
+                Failure::usage("boxes still run here").hint(account::command("stop ends them"))
+            );
         }
         self.begin_removal(conn, vec![self.this]);
         Ok(())

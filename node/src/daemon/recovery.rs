@@ -236,8 +236,10 @@ impl Node {
                 .hint("an account is brought back on a device that has none"));
         }
         if !recovers && self.account.is_none() {
-            return Err(Failure::usage("there is no account yet")
-                .hint(format!("the first box or `{}` makes one", account::command("device add"))));
+            return Err(Failure::usage("there is no account yet").hint(format!(
+                "the first box or `{}` makes one",
+                account::command("device add")
+            )));
         }
         let mut file = || {
             let fd = fds.pop_front();

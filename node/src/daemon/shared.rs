@@ -102,8 +102,8 @@ impl Node {
     /// Answers which boxes here write what one of another account will, and says so at
     /// their terminals.
     pub(super) fn on_beside(&mut self, conn: ConnId, ask: BesideAsk) -> Result<(), Failure> {
-        let theirs = AccountName::of(&ask.account)
-            .map_err(|error| Failure::usage(error.to_string()))?;
+        let theirs =
+            AccountName::of(&ask.account).map_err(|error| Failure::usage(error.to_string()))?;
         if ask.writable.len() > MAX_GRANTS {
             return Err(Failure::usage(format!("at most {MAX_GRANTS} grants")));
         }
