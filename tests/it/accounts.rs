@@ -715,7 +715,16 @@ fn the_list_of_devices_says_in_json_all_that_its_text_says() {
     for (line, row) in lines.iter().zip(&json) {
         assert_eq!(row["v"], 1);
         let row = row.to_string();
-        let said = ["by", "last", "heard", "this", "device", "connected", "not", "confirmed"];
+        let said = [
+            "by",
+            "last",
+            "heard",
+            "this",
+            "device",
+            "connected",
+            "not",
+            "confirmed",
+        ];
         for word in line.split([' ', ',', ';']).filter(|word| !word.is_empty()) {
             assert!(said.contains(&word) || row.contains(word), "{word}: {row}");
         }
@@ -738,7 +747,10 @@ fn the_unit_of_an_account_is_the_first_ones_with_its_name() {
     let named = lines(include_str!("../../packaging/systemd/bailey@.service"));
     let plain: Vec<String> = named
         .iter()
-        .map(|line| line.replace(" (account %i)", "").replace(" --account %i", ""))
+        .map(|line| {
+            line.replace(" (account %i)", "")
+                .replace(" --account %i", "")
+        })
         .collect();
     assert_eq!(plain, first);
     assert!(named.contains(&"ExecStart=%h/.local/bin/bailey --account %i node"));

@@ -167,7 +167,11 @@ fn a_device_that_went_back_behind_whom_it_added_meets_it_again_by_a_copy() {
         let name = |row: &Value| row["name"].as_str().unwrap().to_owned();
         rows.iter().map(name).collect()
     };
-    let meets = || devices(&world, "n2").iter().any(|row| row["connected"] == true);
+    let meets = || {
+        devices(&world, "n2")
+            .iter()
+            .any(|row| row["connected"] == true)
+    };
     assert_eq!(names("n1"), ["n1"], "the control: it knows nobody");
     assert!(
         !wait_until(std::time::Duration::from_secs(4), meets),
