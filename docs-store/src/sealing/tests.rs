@@ -53,12 +53,12 @@ fn one_bad() -> (TempDir, Store) {
     for doc in [BAD, GOOD] {
         write(&mut store, doc, "before", at(10), Urgency::Normal);
     }
+    // What nothing makes smaller.
+    let mut packed = vec![0; MAX_PLAINTEXT + 1];
+    crate::Entropy::fill(&mut OsEntropy, &mut packed).unwrap();
+    let (no, ts) = (2, at(10));
     let own = store.docs.get_mut(&BAD).unwrap();
-    own.push(Unsealed {
-        no: 2,
-        ts: at(10),
-        packed: vec![0; MAX_PLAINTEXT + 1],
-    });
+    own.push(Unsealed { no, ts, packed });
     (dir, store)
 }
 

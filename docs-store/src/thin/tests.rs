@@ -618,6 +618,10 @@ fn what_waits_for_a_key_that_its_writer_forgot_hides_what_follows_for_an_hour_al
         let mut reader = Reader::open(dir.path(), keys(3)).unwrap();
         reader.read(DocId::Box(A), None).unwrap()
     };
+    let numbers = |dir: &TempDir| -> Vec<u64> {
+        let entries = waiting(dir).entries;
+        entries.iter().map(|(_, entry)| entry.no).collect()
+    };
     let before = waiting(&third);
     assert_eq!((before.entries.len(), before.waiting.len()), (0, 1));
     let hour = at(50 * DAY + HOUR_MS);
@@ -634,7 +638,7 @@ fn what_waits_for_a_key_that_its_writer_forgot_hides_what_follows_for_an_hour_al
     let ours = entries(&dir, 1, A);
     let theirs: Vec<u64> = opened.iter().map(|entry| entry.no).collect();
     assert!(ours.iter().all(|no| theirs.contains(no)), "{theirs:?}");
-    assert_eq!(entries(&third, 3, A), theirs);
+    assert_eq!(numbers(&third), theirs);
     let after = waiting(&third);
     assert_eq!(after.waiting, []);
     let forgotten = |(_, _, reason): &(_, _, QuarantineReason)| {
@@ -650,7 +654,7 @@ fn what_waits_for_a_key_that_its_writer_forgot_hides_what_follows_for_an_hour_al
     assert!(sync(&store, &mut tablet, 51 * DAY).1.is_empty());
     drop(tablet);
     let mut tablet = open(third.path(), 3, 51 * DAY);
-    assert!(entries(&third, 3, A).ends_with(&[101, 102]));
+    assert!(numbers(&third).ends_with(&[101, 102]));
     // A window after it came it goes, as all else.
     thin(&mut tablet, 120 * DAY);
     assert_eq!(entries(&third, 3, A), []);
