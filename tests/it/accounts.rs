@@ -1,7 +1,7 @@
 //! Several accounts of one user, and several users of one machine: each a node of its
 //! own, and nothing of one in another.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bailey_tests::{Output, Running, TestWorld, run, wait_until};
