@@ -400,6 +400,7 @@ impl ChainReader<'_> {
         let mut segment = 0;
         let mut broken = None;
         let (mut last_no, mut hole) = (0, false);
+        let mut gone = Vec::new();
         let mut seq = 0;
         while seq < chain.seq {
             seq += 1;
@@ -441,10 +442,9 @@ impl ChainReader<'_> {
                     self.reading.waiting.push(*id);
                     return Ok(());
                 }
-                // It was waited for in vain.
+                // It was waited for in vain, if what follows reads.
                 (broken, hole) = (Some(segment), true);
-                let gone = (*id, seq, QuarantineReason::KeyForgotten);
-                self.reading.aside.push(gone);
+                gone.push((*id, seq, QuarantineReason::KeyForgotten));
                 continue;
             };
             let key = key.segment_key(id.doc, segment);
@@ -465,6 +465,10 @@ impl ChainReader<'_> {
                     self.reading.aside.push((*id, seq, reason));
                 }
             }
+        }
+        match last_no {
+            0 if !gone.is_empty() => self.reading.waiting.push(*id),
+            _ => self.reading.aside.extend(gone),
         }
         Ok(())
     }
