@@ -302,6 +302,7 @@ impl Looker<'_> {
         let key_id = verified.header.key_id;
         let Some(key) = self.ring.find(self.db, self.account, id.writer, key_id)? else {
             self.checked.waiting += 1;
+            numbers.hole = true;
             return Ok(());
         };
         let key = key.segment_key(id.doc, fields.segment);

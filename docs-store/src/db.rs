@@ -218,6 +218,11 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection, OpenDbError> {
     Ok(db)
 }
 
+/// Whether a folder has a database.
+pub(crate) fn is_there(dir: &Path) -> bool {
+    dir.join(FILE).exists()
+}
+
 /// Opens the database for reading, beside the writer.
 pub(crate) fn open_reader(dir: &Path) -> Result<Connection, OpenDbError> {
     // Read-write, because a reader of a write-ahead log takes part in its

@@ -134,6 +134,17 @@ pub enum BuildError {
 /// try, as the very same bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum SealingError {
+    /// Entries of a document could not be sealed; they stay in the journal. What could
+    /// be sealed is stored.
+    #[error("{doc}: {source}{}", match others { 0 => String::new(), others => format!(" (and {others} more documents)") })]
+    Document {
+        /// The first such document.
+        doc: DocId,
+        /// How many more there are.
+        others: usize,
+        /// What is wrong with the first.
+        source: BuildError,
+    },
     /// An envelope could not be made.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -253,6 +264,9 @@ pub enum QuarantineReason {
     /// It is not stored any more.
     #[error("it is missing")]
     Missing,
+    /// Its writer has forgotten the key, and handed this device later ones alone.
+    #[error("its key was forgotten before this device came")]
+    KeyForgotten,
     /// It follows one of the same segment that was set aside.
     #[error("follows an envelope that was set aside")]
     Follows,

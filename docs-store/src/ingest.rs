@@ -15,7 +15,7 @@ use bailey_envelope::{
     ChainId, DecodeError, DevicePublic, DocId, Hash, Header, Kind, MAX_ENVELOPE, Tombstone,
     Verified, peek, verify,
 };
-use bailey_model::{AccountId, Entry, Timestamp};
+use bailey_model::{AccountId, DeviceId, Entry, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::account::{Act, Record};
@@ -24,7 +24,7 @@ use crate::db::DbError;
 use crate::error::{Fork, IngestError, QuarantineReason};
 use crate::keys::{KeyRecord, store_epoch, store_wraps};
 use crate::spans::{self, Span};
-use crate::store::Store;
+use crate::store::{Store, put_served};
 use crate::thin::{Noted, tables};
 
 pub(crate) use back::Successors;
@@ -235,7 +235,11 @@ impl Store {
         let mut arrived = false;
         let stamp = self.thin.mark().max(now);
         self.keep(chain, verified, bytes, now, |db, _| {
-            arrived = !store_wraps(db, &record, &fields.chain.writer, &device)?.is_empty();
+            let writer = fields.chain.writer;
+            arrived = !store_wraps(db, &record, &writer, &device)?.is_empty();
+            if let Some(epoch) = handed_up_to(&record, &writer, &device) {
+                put_served(db, &writer, epoch)?;
+            }
             match &record.epoch {
                 Some(epoch) => {
                     tables::note_epoch(db, &fields.chain.writer, epoch, record.hours, stamp)?;
@@ -275,6 +279,7 @@ impl Store {
                 ring,
                 cache,
                 hours: 0,
+                now: None,
             };
             let opening = opener.open(&id, &mut chain, verified)?;
             hours = opener.hours;
@@ -361,8 +366,8 @@ impl Store {
         Ok(())
     }
 
-    /// Opens envelopes that waited for a key which is here now: at most 256 a
-    /// call. Call again until it gives nothing.
+    /// Opens envelopes that waited for a key which is here now, or behind one that will
+    /// not come: at most 256 a call. Call again until it gives nothing.
     ///
     /// # Errors
     /// [`IngestError::Db`].
@@ -396,7 +401,7 @@ impl Store {
         budget: &mut usize,
         now: Timestamp,
     ) -> Result<Vec<Entry>, DbError> {
-        let before = chain.opened;
+        let (before, mark) = (chain.opened, self.thin.mark().max(now));
         let mut all = Vec::new();
         let mut new = OpenedNew::default();
         while let (true, Some(row)) = (chain.opened < chain.seq && *budget > 0, chain.row) {
@@ -415,6 +420,7 @@ impl Store {
                 ring,
                 cache,
                 hours: 0,
+                now: Some(mark),
             };
             let opening = opener.open(id, chain, &verified)?;
             if opener.hours > 0 {
@@ -505,6 +511,18 @@ impl Store {
             doc.next_no = doc.next_no.max(last.no.saturating_add(1));
         }
     }
+}
+
+/// Up to which epoch a record ends the handing over of a writer's epochs to a device. A
+/// device that comes is handed all that are not forgotten, in the order of their
+/// numbers, by records that begin none.
+fn handed_up_to(record: &KeyRecord, writer: &DeviceId, device: &DeviceId) -> Option<u32> {
+    if record.epoch.is_some() {
+        return None;
+    }
+    let own = record.wraps.iter();
+    let own = own.filter(|wrap| (wrap.writer, wrap.recipient) == (*writer, *device));
+    own.map(|wrap| wrap.epoch).max()
 }
 
 /// What came of opening envelopes that had waited.

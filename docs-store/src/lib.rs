@@ -50,7 +50,7 @@ pub use keyfile::{
     keep_recovery_seed, load_device_keys, load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};
-pub use reader::{DocInfo, Pages, Reader, Reading};
+pub use reader::{DocInfo, Pages, Reader, Reading, account_of};
 pub use recovery::{
     Copied, CopyError, CopyReader, Taken, WordsError, recovery_words, seed_of_words,
 };

@@ -20,6 +20,9 @@ const QUIET_MS: u64 = 1_000;
 /// never pauses for [`QUIET_MS`] is still seen elsewhere.
 const LONGEST_MS: u64 = 5_000;
 
+/// How long after a failed sealing the next is tried, in milliseconds.
+pub(crate) const RETRY_MS: u64 = 1_000;
+
 /// The day of a time, counted from 1970-01-01 (UTC).
 pub(crate) fn day_of(ts: Timestamp) -> u64 {
     ts.0 / (24 * 3_600_000)
@@ -58,6 +61,8 @@ pub(crate) struct OwnDoc {
     /// What waits to be sealed.
     pub(crate) batch: VecDeque<Unsealed>,
     bytes: usize,
+    /// Where that failed: when it failed. It is tried again a while after.
+    failed: Option<Timestamp>,
 }
 
 impl OwnDoc {
@@ -75,6 +80,7 @@ impl OwnDoc {
             rests_after: None,
             batch: VecDeque::new(),
             bytes: 0,
+            failed: None,
         }
     }
 
@@ -99,8 +105,10 @@ impl OwnDoc {
         self.batch.drain(..count).collect()
     }
 
-    /// Puts a batch back that could not be built.
-    pub(crate) fn put_back(&mut self, batch: Vec<Unsealed>) {
+    /// Puts a batch back that could not be built: it rests for a while, and keeps no
+    /// other document waiting.
+    pub(crate) fn put_back(&mut self, batch: Vec<Unsealed>, now: Timestamp) {
+        self.failed = Some(now);
         for entry in batch.into_iter().rev() {
             self.bytes += entry.packed.len();
             self.batch.push_front(entry);
@@ -126,8 +134,22 @@ impl OwnDoc {
     /// When the batch is to be sealed, as a clock that stands at `now` will tell it.
     pub(crate) fn due_by(&self, now: Timestamp) -> Option<Timestamp> {
         let set_back = self.batch.back().is_some_and(|last| now < last.ts);
-        self.due()
-            .map(|due| if set_back { due.min(now) } else { due })
+        let due = self
+            .due()
+            .map(|due| if set_back { due.min(now) } else { due })?;
+        Some(self.rests_until(now).map_or(due, |until| due.max(until)))
+    }
+
+    /// Until when a batch that could not be built rests, if it still does.
+    pub(crate) fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let failed = self.failed.filter(|failed| *failed <= now)?;
+        let until = Timestamp(failed.0.saturating_add(RETRY_MS));
+        (now < until).then_some(until)
+    }
+
+    /// A batch was built.
+    pub(crate) fn was_built(&mut self) {
+        self.failed = None;
     }
 }
 

@@ -19,6 +19,18 @@ use crate::spans::{self, Place};
 use crate::store::stored_account;
 use crate::thin::tables;
 
+/// The account that the store of a folder belongs to, without its keys and beside
+/// whoever writes it; `None` where there is no store, or no account yet.
+///
+/// # Errors
+/// [`ReadError::Open`], [`ReadError::Db`].
+pub fn account_of(dir: &Path) -> Result<Option<AccountId>, ReadError> {
+    if !db::is_there(dir) {
+        return Ok(None);
+    }
+    Ok(stored_account(&db::open_reader(dir)?)?)
+}
+
 /// A document and who writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocInfo {
@@ -388,6 +400,7 @@ impl ChainReader<'_> {
         let mut segment = 0;
         let mut broken = None;
         let (mut last_no, mut hole) = (0, false);
+        let mut gone = Vec::new();
         let mut seq = 0;
         while seq < chain.seq {
             seq += 1;
@@ -425,8 +438,14 @@ impl ChainReader<'_> {
                 .ring
                 .find(self.db, self.account, id.writer, verified.header.key_id)?;
             let Some(key) = key else {
-                self.reading.waiting.push(*id);
-                return Ok(());
+                if seq > chain.opened {
+                    self.reading.waiting.push(*id);
+                    return Ok(());
+                }
+                // It was waited for in vain, if what follows reads.
+                (broken, hole) = (Some(segment), true);
+                gone.push((*id, seq, QuarantineReason::KeyForgotten));
+                continue;
             };
             let key = key.segment_key(id.doc, segment);
             let taken = std::mem::replace(&mut content, Segment::new(id));
@@ -446,6 +465,10 @@ impl ChainReader<'_> {
                     self.reading.aside.push((*id, seq, reason));
                 }
             }
+        }
+        match last_no {
+            0 if !gone.is_empty() => self.reading.waiting.push(*id),
+            _ => self.reading.aside.extend(gone),
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use bailey_model::{AccountId, DeviceId, Timestamp};
 use crate::entropy::random;
 use crate::error::{BuildError, SealingError};
 use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, wrap_to_all};
-use crate::own::{Built, Carries, OwnDoc, Unsealed, day_of};
+use crate::own::{Built, Carries, OwnDoc, RETRY_MS, Unsealed, day_of};
 use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment, SegmentFault};
 use crate::spans::Span;
 use crate::store::Store;
@@ -18,8 +18,6 @@ use crate::thin::{Noted, tables};
 const URGENT_MS: u64 = 250;
 /// What stands for an epoch in what is kept here; 0 is what is not sealed.
 const NO_EPOCH: u32 = u32::MAX;
-/// How long after a failed sealing the next is tried, in milliseconds.
-const RETRY_MS: u64 = 1_000;
 /// How long a segment of the days' document stays open, in milliseconds: as long as
 /// its epoch. It has an entry or a few each day, and each segment costs its place.
 const DAYS_MS: u64 = EPOCH_MS;
@@ -75,7 +73,8 @@ impl Store {
     ///
     /// # Errors
     /// [`SealingError`]: nothing is lost, and [`Self::seal_due`] says when to
-    /// try again.
+    /// try again. A document that cannot be sealed keeps no other from it: those
+    /// are stored, and their heads have grown.
     pub fn seal(&mut self, now: Timestamp) -> Result<Vec<ChainId>, SealingError> {
         let sealed = self.seal_now(now);
         self.retry_at = match &sealed {
@@ -93,11 +92,10 @@ impl Store {
             .docs
             .iter()
             .filter(|(_, own)| !own.batch.is_empty() && (urgent || own.is_due(now)))
+            .filter(|(_, own)| own.rests_until(now).is_none())
             .map(|(doc, _)| *doc)
             .collect();
-        for doc in due {
-            self.build_doc(doc, now)?;
-        }
+        let failed = self.build_docs(due, now);
         if urgent {
             self.urgent_since = None;
         }
@@ -110,7 +108,7 @@ impl Store {
         self.write_built(false)?;
         grown.sort_unstable();
         grown.dedup();
-        Ok(grown)
+        failed.map_or(Ok(grown), Err)
     }
 
     /// Seals everything that waits, due or not: before the node leaves.
@@ -118,8 +116,9 @@ impl Store {
     /// # Errors
     /// [`SealingError`].
     pub fn seal_all(&mut self, now: Timestamp) -> Result<Vec<ChainId>, SealingError> {
-        self.build_all(now)?;
-        self.seal(now)
+        let failed = self.build_all(now);
+        let grown = self.seal(now)?;
+        failed.map_or(Ok(grown), Err)
     }
 
     fn own(&self, doc: DocId) -> ChainId {
@@ -130,17 +129,33 @@ impl Store {
         }
     }
 
-    /// Builds every batch that waits.
-    pub(crate) fn build_all(&mut self, now: Timestamp) -> Result<(), BuildError> {
+    /// Builds every batch that waits; gives what could not be built, if any could not.
+    pub(crate) fn build_all(&mut self, now: Timestamp) -> Option<SealingError> {
         let waiting: Vec<DocId> = self
             .docs
             .iter()
             .filter(|(_, own)| !own.batch.is_empty())
             .map(|(doc, _)| *doc)
             .collect();
-        waiting
-            .into_iter()
-            .try_for_each(|doc| self.build_doc(doc, now))
+        self.build_docs(waiting, now)
+    }
+
+    /// Each by itself: what is wrong with one keeps no other waiting.
+    fn build_docs(&mut self, docs: Vec<DocId>, now: Timestamp) -> Option<SealingError> {
+        let mut failed: Option<(DocId, BuildError)> = None;
+        let mut count = 0_usize;
+        for doc in docs {
+            if let Err(error) = self.build_doc(doc, now) {
+                count += 1;
+                failed.get_or_insert((doc, error));
+            }
+        }
+        let (doc, source) = failed?;
+        Some(SealingError::Document {
+            doc,
+            others: count - 1,
+            source,
+        })
     }
 
     fn build_doc(&mut self, doc: DocId, now: Timestamp) -> Result<(), BuildError> {
@@ -158,15 +173,16 @@ impl Store {
                     let last = span.last_no;
                     self.unsealed = self.unsealed.saturating_sub(batch.len());
                     self.unsaved.push(built);
-                    if let Some(own) = self.docs.get_mut(&doc)
-                        && own.rests_after.take_if(|no| *no == last).is_some()
-                    {
-                        own.close_segment();
+                    if let Some(own) = self.docs.get_mut(&doc) {
+                        own.was_built();
+                        if own.rests_after.take_if(|no| *no == last).is_some() {
+                            own.close_segment();
+                        }
                     }
                 }
                 Err(error) => {
                     if let Some(own) = self.docs.get_mut(&doc) {
-                        own.put_back(batch);
+                        own.put_back(batch, now);
                         // Its content may hold what was not sealed.
                         own.close_segment();
                     }
@@ -497,3 +513,6 @@ fn read_back(
     let body = verified.open(key).map_err(|_| SegmentFault::NotSame)?;
     before.apply(&body)
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,7 +31,9 @@ mod recover;
 
 pub(crate) use account::SEED_FILE;
 pub(crate) use account::node_of;
-pub(crate) use meta::{drop_mark, has_mark, members_stored, put_account, stored_account};
+pub(crate) use meta::{
+    drop_mark, has_mark, members_stored, put_account, put_served, served, stored_account,
+};
 use meta::{load_account, load_handed, put_handed};
 
 /// Most entries appended and not committed: what arrives in one turn of the

@@ -16,13 +16,15 @@ use bailey_model::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use self::account::{Grants, RecoveryAsk};
+pub use self::account::{BesideAsk, Grants, RecoveryAsk};
 use crate::days::DayRow;
-use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow};
+use crate::rows::{
+    AccountRow, BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow,
+};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 10;
+pub const API: u32 = 11;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -143,6 +145,10 @@ pub enum Ask {
     },
     /// The person's answer to [`Tell::Words`].
     Answer(bool),
+    /// What the account of this node is.
+    Account,
+    /// A box of another account of this user is begun.
+    Beside(BesideAsk),
 }
 
 /// Which rows of a box are wanted; what is not said matches all.
@@ -295,6 +301,8 @@ pub enum Tell {
     Notice(NoticeRow),
     /// A row of [`Ask::DeviceList`].
     Device(DeviceRow),
+    /// The answer to [`Ask::Account`].
+    Account(AccountRow),
     /// The answer to [`Ask::DeviceRemove`] and [`Ask::DeviceLeave`].
     Removed(Box<RemovedRow>),
     /// The request is written and on its way to that device.

@@ -13,6 +13,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
+use crate::account;
 use crate::api::{API, Ask, Failure, Tell};
 use crate::paths::Paths;
 
@@ -61,7 +62,7 @@ impl Client {
         loop {
             // One that is leaving at this moment is waited for.
             if let Some(stream) = reach(paths)? {
-                match Self::greet(stream, ask, fds) {
+                match Self::greet(stream, ask, fds, GREET_LIMIT) {
                     Ok(client) => return Ok(client),
                     Err(Greeting::Left) => {}
                     Err(Greeting::Failed(failure)) => return Err(failure),
@@ -89,13 +90,39 @@ impl Client {
         }
     }
 
-    fn greet(stream: UnixStream, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<Self, Greeting> {
+    /// Asks the node of these folders, if one runs; none is started. Each answer must
+    /// come within `patience`.
+    ///
+    /// # Errors
+    /// When one is there and does not answer, or is of another build.
+    pub(crate) fn ask_running(
+        paths: &Paths,
+        ask: &Ask,
+        patience: Duration,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(stream) = reach(paths)? else {
+            return Ok(None);
+        };
+        let client = match Self::greet(stream, ask, &[], patience) {
+            Ok(client) => client,
+            Err(Greeting::Left) => return Ok(None),
+            Err(Greeting::Failed(failure)) => return Err(failure),
+        };
+        let bounded = client.stream.set_read_timeout(Some(patience));
+        bounded.map_err(|error| Failure::internal(format!("control socket: {error}")))?;
+        Ok(Some(client))
+    }
+
+    fn greet(
+        stream: UnixStream,
+        ask: &Ask,
+        fds: &[BorrowedFd<'_>],
+        limit: Duration,
+    ) -> Result<Self, Greeting> {
         let internal =
             |error| Greeting::Failed(Failure::internal(format!("control socket: {error}")));
         let copy = stream.try_clone().map_err(internal)?;
-        stream
-            .set_read_timeout(Some(GREET_LIMIT))
-            .map_err(internal)?;
+        stream.set_read_timeout(Some(limit)).map_err(internal)?;
         let mut client = Self {
             channel: Channel::new(stream),
             stream: copy,
@@ -187,7 +214,13 @@ pub(crate) fn reach(paths: &Paths) -> Result<Option<UnixStream>, Failure> {
     let host = |error: &dyn std::fmt::Display| Failure::host(error.to_string());
     let own = paths.socket().map_err(|error| host(&error))?;
     match UnixStream::connect(&own) {
-        Ok(stream) => return Ok(Some(stream)),
+        Ok(stream) if is_own(&stream) => return Ok(Some(stream)),
+        Ok(_) => {
+            return Err(Failure::host(format!(
+                "{}: somebody else listens there",
+                own.display()
+            )));
+        }
         Err(error) if is_absent(&error) => {}
         Err(error) => return Err(Failure::host(format!("{}: {error}", own.display()))),
     }
@@ -233,7 +266,9 @@ fn start(paths: &Paths) -> Result<Child, Failure> {
     let kept = KEPT
         .iter()
         .filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let account = account::chosen().map(|name| format!("--account={name}"));
     Command::new(&program)
+        .args(account)
         .args(["node", "--background"])
         .env_clear()
         .envs(kept)

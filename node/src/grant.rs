@@ -8,6 +8,7 @@ use bailey_model::{
     AddrClass, FlowRefused, Host, HostPattern, Proto, Reach, ReachTerm, Refusal, Transport,
 };
 
+use crate::account;
 use crate::show;
 
 /// Ends of names that no resolver is ever asked for (RFC 6761, 6762, 7686).
@@ -173,11 +174,11 @@ pub(crate) fn addr_term(
 
 /// The command for a person outside.
 pub(crate) fn command(box_name: &str, term: &str) -> String {
-    format!(
-        "bailey allow {} {}",
+    account::command(&format!(
+        "allow {} {}",
         show::shell_word(box_name),
         show::shell_word(term)
-    )
+    ))
 }
 
 fn colon(port: Option<u16>) -> String {

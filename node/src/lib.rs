@@ -5,6 +5,7 @@
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
+pub mod account;
 pub mod api;
 pub mod cli;
 pub mod client;

@@ -1,4 +1,5 @@
-//! The node's folders (XDG Base Directory Specification).
+//! The node's folders (XDG Base Directory Specification): those of the user's first
+//! account, and in each of them those of every further one.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions, Permissions};
@@ -6,6 +7,10 @@ use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+
+use crate::account::{self, AccountName};
 
 /// Longest path of a Unix socket (`sun_path` in unix(7), less the final NUL).
 const MAX_SOCKET_PATH: usize = 107;
@@ -36,6 +41,16 @@ pub enum PathsError {
         /// Its permission bits.
         mode: u32,
     },
+    /// A folder that would be made in somebody else's.
+    #[error("{path}: would be made in {parent}, which belongs to uid {owner}: whose HOME is this?")]
+    Elsewhere {
+        /// The folder.
+        path: PathBuf,
+        /// What is there of the way to it.
+        parent: PathBuf,
+        /// Whose that is.
+        owner: u32,
+    },
     /// The socket's path does not fit.
     #[error("{0}: too long for a socket ({MAX_SOCKET_PATH} bytes at most)")]
     SocketPath(PathBuf),
@@ -53,15 +68,41 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// From the environment; nothing is created.
+    /// From the environment, of the account that this process is about; nothing is
+    /// created.
     ///
     /// # Errors
     /// When it says nothing usable.
     pub fn from_env() -> Result<Self, PathsError> {
-        Self::from(&|name| std::env::var_os(name))
+        Ok(Self::of_user()?.of(account::chosen()))
     }
 
-    fn from(var: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, PathsError> {
+    /// Those of the user's first account. All of every other account's lie in them.
+    ///
+    /// # Errors
+    /// When the environment says nothing usable.
+    pub(crate) fn of_user() -> Result<Self, PathsError> {
+        Self::from(&|name| std::env::var_os(name), &is_private)
+    }
+
+    /// Of these, the user's first, to an account's own.
+    pub(crate) fn of(self, account: Option<&AccountName>) -> Self {
+        let Some(name) = account else { return self };
+        let own = |folder: &Path| folder.join(account::FOLDER).join(name.as_str());
+        Self {
+            state: own(&self.state),
+            runtime: own(&self.runtime),
+            config: self.config.as_deref().map(own),
+        }
+    }
+
+    /// `is_private` says whether a folder is the user's alone. A runtime folder that is
+    /// not, or is not there, is that of another session (su(1) leaves it in the
+    /// environment) or none (cron(8)): the state folder takes its place.
+    fn from(
+        var: &dyn Fn(&str) -> Option<OsString>,
+        is_private: &dyn Fn(&Path) -> bool,
+    ) -> Result<Self, PathsError> {
         let absolute = |name| {
             var(name)
                 .map(PathBuf::from)
@@ -71,7 +112,7 @@ impl Paths {
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
             .ok_or(PathsError::NotSet("XDG_STATE_HOME"))?
             .join("bailey");
-        let runtime = match absolute("XDG_RUNTIME_DIR") {
+        let runtime = match absolute("XDG_RUNTIME_DIR").filter(|path| is_private(path)) {
             Some(runtime) => runtime.join("bailey"),
             None => state.join("run"),
         };
@@ -92,6 +133,12 @@ impl Paths {
     pub fn create(&self) -> Result<(), PathsError> {
         private_dir(&self.state)?;
         private_dir(&self.runtime)
+    }
+
+    /// Whether this account was ever begun.
+    #[must_use]
+    pub(crate) fn exist(&self) -> bool {
+        std::fs::symlink_metadata(&self.state).is_ok()
     }
 
     /// The control socket.
@@ -163,12 +210,41 @@ impl Paths {
     }
 }
 
+/// Whether a folder is there and only this user can write to it.
+fn is_private(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| {
+        found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0
+    })
+}
+
+/// Root can write anywhere, and is often root in the environment of another: it would
+/// leave in that one's home what that one cannot use.
+fn in_own(path: &Path) -> Result<(), PathsError> {
+    let own = geteuid();
+    let there = path
+        .ancestors()
+        .find_map(|part| Some((part, std::fs::metadata(part).ok()?)));
+    match there {
+        Some((parent, found)) if own.is_root() && found.uid() != own.as_raw() => {
+            Err(PathsError::Elsewhere {
+                path: path.to_owned(),
+                parent: parent.to_owned(),
+                owner: found.uid(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A folder of mode 0700 that belongs to this user.
 pub(crate) fn private_dir(path: &Path) -> Result<(), PathsError> {
     let io = |source| PathsError::Io {
         path: path.to_owned(),
         source,
     };
+    if std::fs::symlink_metadata(path).is_err() {
+        in_own(path)?;
+    }
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -176,7 +252,7 @@ pub(crate) fn private_dir(path: &Path) -> Result<(), PathsError> {
         .map_err(io)?;
     let found = std::fs::symlink_metadata(path).map_err(io)?;
     let mode = found.permissions().mode() & 0o777;
-    let mine = found.uid() == nix::unistd::geteuid().as_raw();
+    let mine = found.uid() == geteuid().as_raw();
     if mine && found.is_dir() && mode != 0o700 {
         // An umask cannot widen 0700; an older folder may be wider.
         return std::fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(io);
@@ -196,11 +272,17 @@ mod tests {
     use super::*;
 
     fn paths(vars: &[(&str, &str)]) -> Result<Paths, PathsError> {
-        Paths::from(&|name| {
+        paths_where(vars, true)
+    }
+
+    /// Where the runtime folder is the user's own, or is not.
+    fn paths_where(vars: &[(&str, &str)], own: bool) -> Result<Paths, PathsError> {
+        let var = |name: &str| {
             vars.iter()
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| OsString::from(value))
-        })
+        };
+        Paths::from(&var, &|_| own)
     }
 
     #[test]
@@ -219,6 +301,63 @@ mod tests {
         assert_eq!(found.state, Path::new("/h/.local/state/bailey"));
         assert_eq!(found.runtime, Path::new("/h/.local/state/bailey/run"));
         assert!(matches!(paths(&[]), Err(PathsError::NotSet(_))));
+    }
+
+    #[test]
+    fn a_runtime_folder_that_is_not_the_users_own_is_as_none() {
+        let vars = [("XDG_RUNTIME_DIR", "/run/user/1000"), ("HOME", "/h")];
+        let found = paths_where(&vars, false).unwrap();
+        assert_eq!(found.runtime, Path::new("/h/.local/state/bailey/run"));
+        let folder = std::env::temp_dir().join(format!("bailey-private-{}", std::process::id()));
+        assert!(!is_private(&folder));
+        private_dir(&folder).unwrap();
+        assert!(is_private(&folder));
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o770)).unwrap();
+        assert!(!is_private(&folder));
+        std::fs::remove_dir(folder).unwrap();
+    }
+
+    #[test]
+    fn a_further_account_has_folders_of_its_own_in_the_first_ones() {
+        let vars = [("XDG_RUNTIME_DIR", "/r"), ("HOME", "/h")];
+        let first = paths(&vars).unwrap();
+        let work: AccountName = "work".parse().unwrap();
+        let own = first.clone().of(Some(&work));
+        assert_eq!(own.state, Path::new("/h/.local/state/bailey/accounts/work"));
+        assert_eq!(own.runtime, Path::new("/r/bailey/accounts/work"));
+        assert_eq!(
+            own.config.as_deref(),
+            Some(Path::new("/h/.config/bailey/accounts/work"))
+        );
+        for (own, first) in [
+            (own.lock(), first.lock()),
+            (own.socket().unwrap(), first.socket().unwrap()),
+            (own.log(), first.log()),
+            (own.boxed("yard"), first.boxed("yard")),
+        ] {
+            assert_ne!(own, first);
+        }
+        assert_eq!(first.clone().of(None).state, first.state);
+    }
+
+    #[test]
+    fn no_folder_is_made_in_somebody_elses() {
+        let root = std::env::temp_dir().join(format!("bailey-theirs-{}", std::process::id()));
+        std::fs::create_dir(&root).unwrap();
+        let (own, deep) = (geteuid().as_raw(), root.join("a/b/bailey"));
+        if own == 0 {
+            std::os::unix::fs::chown(&root, Some(65_533), None).unwrap();
+            let refused = private_dir(&deep).unwrap_err();
+            assert!(matches!(
+                refused,
+                PathsError::Elsewhere { owner: 65_533, .. }
+            ));
+            assert!(!root.join("a").exists());
+            std::os::unix::fs::chown(&root, Some(own), None).unwrap();
+        }
+        private_dir(&deep).unwrap();
+        assert_eq!(deep.metadata().unwrap().mode() & 0o777, 0o700);
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

@@ -33,6 +33,7 @@ fn the_help_is_the_reference() {
         all += &format!("## bailey {verb}\n\n{}\n", output.stdout);
     }
     for (group, verb) in [
+        ("account", "add"),
         ("device", "add"),
         ("device", "join"),
         ("device", "list"),

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails by panicking")]
 
+mod accounts;
 mod allow;
 mod arrows;
 mod audit;

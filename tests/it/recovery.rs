@@ -140,6 +140,56 @@ fn is_out(world: &TestWorld, lost: &str) {
     assert!(!hears("n1"));
 }
 
+/// Ends a node's daemon at its leisure.
+fn leave(daemon: bailey_tests::Running) {
+    daemon.signal(Signal::SIGTERM);
+    let _left = daemon.finish(LIMIT).ok();
+}
+
+#[test]
+fn a_device_that_went_back_behind_whom_it_added_meets_it_again_by_a_copy() {
+    let (world, mut daemons) = world(2);
+    let _first = boxed(&world, "n1", &["-q", "--name", "yard"], "true").ok();
+    leave(daemons.remove(0));
+    let state = world.node("n1").unwrap().dir().join("state");
+    let shell = |script: &str| {
+        let script = format!("cd {} && {script}", state.display());
+        let _done = world.sh("n1", &script).ok();
+    };
+    shell("cp -a bailey older");
+    let again = daemon(&world, "n1");
+    join_as_watcher(&world, "n1", "n2");
+    leave(again);
+    shell("mv bailey newer && mv older bailey");
+    let _restored = daemon(&world, "n1");
+    let names = |node: &str| -> Vec<String> {
+        let rows = devices(&world, node);
+        let name = |row: &Value| row["name"].as_str().unwrap().to_owned();
+        rows.iter().map(name).collect()
+    };
+    let meets = || {
+        devices(&world, "n2")
+            .iter()
+            .any(|row| row["connected"] == true)
+    };
+    assert_eq!(names("n1"), ["n1"], "the control: it knows nobody");
+    assert!(
+        !wait_until(std::time::Duration::from_secs(4), meets),
+        "it hears out a stranger"
+    );
+    let news = saved(&world, "n2");
+    let words = ["device", "recovery", "--load", &news];
+    let _loaded = world.run("n1", &words).ok();
+    assert!(wait_until(LIMIT, || names("n1").len() == 2 && meets()));
+    // And what it writes from here on is read there.
+    let _later = boxed(&world, "n1", &["-q", "--name", "later"], "true").ok();
+    let hears = || {
+        let rows = world.run("n2", &["ps", "--json"]).ok().json();
+        rows.iter().any(|row| row["name"] == "later")
+    };
+    assert!(wait_until(LIMIT, hears));
+}
+
 #[test]
 fn a_person_types_some_of_the_words_again_before_they_are_erased() {
     let (world, _daemons) = world(1);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bailey_envelope::{ChainId, SegmentKey, Verified};
-use bailey_model::{AccountId, Entry};
+use bailey_model::{AccountId, Entry, Timestamp};
 use rusqlite::Connection;
 
 use crate::chains::{self, Chain};
@@ -13,7 +13,13 @@ use crate::keys::KeyRing;
 use crate::schema::unpack;
 use crate::segment::Segment;
 use crate::spans::Span;
+use crate::store::served;
+use crate::thin::tables;
 
+/// How long a key is waited for that its writer seems to have forgotten, in
+/// milliseconds: a writer that was restored from a copy counts its epochs anew, and
+/// hands them over as soon as it meets somebody.
+pub(super) const PATIENCE_MS: u64 = 3_600_000;
 /// Most segments of others kept in memory.
 const MAX_CACHED: usize = 64;
 
@@ -64,6 +70,9 @@ pub(super) struct Opener<'a> {
     pub(super) cache: &'a mut SegmentCache,
     /// The window that the segment opened last names, in hours; 0 if none.
     pub(super) hours: u32,
+    /// The later of the mark and the clock, where what has waited is passed over if it
+    /// waits in vain.
+    pub(super) now: Option<Timestamp>,
 }
 
 impl Opener<'_> {
@@ -106,7 +115,10 @@ impl Opener<'_> {
             .ring
             .find(self.db, self.account, id.writer, verified.header.key_id)?;
         let Some(key) = key else {
-            return Ok(Opening::Waiting);
+            return Ok(match self.waits_in_vain(id, chain, verified)? {
+                true => Opening::Aside(QuarantineReason::KeyForgotten),
+                false => Opening::Waiting,
+            });
         };
         let key = key.segment_key(id.doc, fields.segment);
         let content = match self.cache.take(id, fields.segment, chain.opened) {
@@ -128,6 +140,28 @@ impl Opener<'_> {
             }
             Err(reason) => Ok(Opening::Aside(reason)),
         }
+    }
+
+    /// Whether a key will not come: its writer has handed this device a later epoch of
+    /// its own, and would have handed this one before. Another device had kept what
+    /// was sealed under it for longer.
+    fn waits_in_vain(
+        &self,
+        id: &ChainId,
+        chain: &Chain,
+        verified: &Verified<'_>,
+    ) -> Result<bool, DbError> {
+        let (Some(now), Some(row)) = (self.now, chain.row) else {
+            return Ok(false);
+        };
+        let header = &verified.header;
+        let came = tables::segment_stamp(self.db, row, header.fields.segment)?;
+        let patient = came.is_none_or(|came| now.0 < came.0.saturating_add(PATIENCE_MS));
+        if patient || id.doc.is_here() {
+            return Ok(false);
+        }
+        let served = served(self.db, &id.writer)?;
+        Ok(served.is_some_and(|served| served > header.epoch))
     }
 
     /// The segment as far as it was opened.

@@ -68,6 +68,22 @@ pub(crate) fn drop_mark(db: &Connection, mark: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Notes that a writer has handed this device what it had of its epochs up to this one.
+pub(crate) fn put_served(db: &Connection, writer: &DeviceId, epoch: u32) -> rusqlite::Result<()> {
+    let served = served(db, writer)?.unwrap_or(0).max(epoch);
+    db.prepare_cached("INSERT OR REPLACE INTO meta(key, value) VALUES (?1, ?2)")?
+        .execute(params![format!("served {writer}"), served.to_be_bytes()])?;
+    Ok(())
+}
+
+/// Up to which epoch a writer has handed this device all that it had not forgotten.
+pub(crate) fn served(db: &Connection, writer: &DeviceId) -> rusqlite::Result<Option<u32>> {
+    db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?
+        .query_row([format!("served {writer}")], |row| row.get(0))
+        .optional()
+        .map(|found| found.map(u32::from_be_bytes))
+}
+
 /// The account that a database belongs to.
 pub(crate) fn stored_account(db: &Connection) -> rusqlite::Result<Option<AccountId>> {
     db.query_row("SELECT value FROM meta WHERE key = 'account'", [], |row| {

@@ -93,7 +93,8 @@ impl Store {
                 packed,
             });
         }
-        self.build_all(now)?;
+        // What cannot be built stays in the journal, and is tried again.
+        let _said_by_the_next_sealing = self.build_all(now);
         // Built and kept: the next sealing stores it once there is room.
         match self.write_built(true).and_then(|()| self.sync()) {
             Ok(()) | Err(DbError::Full) => Ok(()),

@@ -67,6 +67,18 @@ pub(crate) fn note(db: &Connection, chain: i64, noted: &Noted) -> rusqlite::Resu
     Ok(())
 }
 
+/// When the newest envelope of a segment came.
+pub(crate) fn segment_stamp(
+    db: &Connection,
+    chain: i64,
+    segment: u32,
+) -> rusqlite::Result<Option<Timestamp>> {
+    db.prepare_cached("SELECT stamp FROM segments WHERE chain = ?1 AND segment = ?2")?
+        .query_row(params![chain, segment], |row| row.get(0))
+        .optional()
+        .map(|found| found.map(|ms| Timestamp(uint(ms))))
+}
+
 /// Notes the window of a segment that could be opened only now.
 pub(crate) fn note_hours(
     db: &Connection,

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::TempDir;
-use crate::{IngestError, OsEntropy, Outcome, Reader, Role};
+use crate::{IngestError, OsEntropy, Outcome, QuarantineReason, Reader, Role};
 
 const NOW: u64 = 1_796_000_000_000;
 pub(super) const DAY: u64 = 24 * HOUR_MS;
@@ -598,6 +598,67 @@ fn a_device_that_joins_gets_tombstones_and_summaries_for_what_is_gone() {
     sync(&phone, &mut last, 120 * DAY);
     check(&fourth, 4);
     assert_eq!(sync(&phone, &mut last, 120 * DAY).0, 1);
+}
+
+#[test]
+fn what_waits_for_a_key_that_its_writer_forgot_hides_what_follows_for_an_hour_alone() {
+    let (dir, mut store, _other, mut phone) = two(0);
+    days(&mut store, &[A], 0, 50);
+    assert!(sync(&store, &mut phone, 50 * DAY).1.is_empty());
+    let done = thin(&mut store, 50 * DAY);
+    assert!(done.iter().any(|slice| matches!(slice, Slice::Forgot(1..))));
+    store.seal_all(at(50 * DAY)).unwrap();
+    let third = TempDir::new();
+    let mut tablet = open(third.path(), 3, 50 * DAY);
+    pair(&mut store, &mut tablet, 3, 50 * DAY);
+    // The phone has kept all of it, and its writer has no key for the beginning any more.
+    assert!(sync(&phone, &mut tablet, 50 * DAY).1.is_empty());
+    assert!(sync(&store, &mut tablet, 50 * DAY).1.is_empty());
+    let waiting = |dir: &TempDir| {
+        let mut reader = Reader::open(dir.path(), keys(3)).unwrap();
+        reader.read(DocId::Box(A), None).unwrap()
+    };
+    let numbers = |dir: &TempDir| -> Vec<u64> {
+        let entries = waiting(dir).entries;
+        entries.iter().map(|(_, entry)| entry.no).collect()
+    };
+    let before = waiting(&third);
+    assert_eq!((before.entries.len(), before.waiting.len()), (0, 1));
+    let hour = at(50 * DAY + HOUR_MS);
+    let early = tablet.open_waiting(Timestamp(hour.0 - 1)).unwrap();
+    assert_eq!(early, [], "a key may still come");
+    let mut opened = Vec::new();
+    loop {
+        let more = tablet.open_waiting(hour).unwrap();
+        if more.is_empty() {
+            break;
+        }
+        opened.extend(more.into_iter().flat_map(|opened| opened.entries));
+    }
+    let ours = entries(&dir, 1, A);
+    let theirs: Vec<u64> = opened.iter().map(|entry| entry.no).collect();
+    assert!(ours.iter().all(|no| theirs.contains(no)), "{theirs:?}");
+    assert_eq!(numbers(&third), theirs);
+    let after = waiting(&third);
+    assert_eq!(after.waiting, []);
+    let forgotten = |(_, _, reason): &(_, _, QuarantineReason)| {
+        matches!(
+            reason,
+            QuarantineReason::KeyForgotten | QuarantineReason::Follows
+        )
+    };
+    assert!(!after.aside.is_empty() && after.aside.iter().all(forgotten));
+    check(&third, 3);
+    // It goes on, over a restart too.
+    days(&mut store, &[A], 50, 1);
+    assert!(sync(&store, &mut tablet, 51 * DAY).1.is_empty());
+    drop(tablet);
+    let mut tablet = open(third.path(), 3, 51 * DAY);
+    assert!(numbers(&third).ends_with(&[101, 102]));
+    // A window after it came it goes, as all else.
+    thin(&mut tablet, 120 * DAY);
+    assert_eq!(entries(&third, 3, A), []);
+    check(&third, 3);
 }
 
 #[test]

@@ -24,6 +24,15 @@ pub enum RecoveryAsk {
     },
 }
 
+/// A box of another account, for the terminals of the boxes that write the same.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct BesideAsk {
+    /// What the person calls that account.
+    pub account: String,
+    /// What its box may write: path, device, inode.
+    pub writable: Vec<(Vec<u8>, u64, u64)>,
+}
+
 /// What a device is granted by being added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grants {

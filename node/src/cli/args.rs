@@ -13,6 +13,9 @@ use crate::export::Format;
 #[derive(Debug, Parser)]
 #[command(name = "bailey", version, disable_help_subcommand = true)]
 pub(crate) struct Line {
+    /// Which of your accounts (`default` is the first; else what BAILEY_ACCOUNT says).
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) account: Option<String>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -59,6 +62,9 @@ pub(crate) enum Verb {
     /// Let another device read this one's audit and stop its boxes.
     #[command(subcommand)]
     Device(DeviceVerb),
+    /// Keep accounts apart: each has a node, boxes, keys and devices of its own.
+    #[command(subcommand)]
+    Account(AccountVerb),
     /// Be the node (the other commands start one by themselves).
     Node(NodeArgs),
     /// See the whole of bailey work on this machine, offline, in under a minute.
@@ -342,6 +348,24 @@ pub(crate) enum DeviceVerb {
     Leave(JsonArgs),
     /// Seal what this device enters from now on under new keys.
     Rotate(JsonArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AccountVerb {
+    /// Begin another account, by a name on this machine alone.
+    Add(AccountAddArgs),
+    /// List your accounts on this machine; no node is started for it.
+    List(JsonArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AccountAddArgs {
+    /// Letters, digits, - _ . (at most 32).
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

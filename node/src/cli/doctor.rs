@@ -44,7 +44,7 @@ pub(super) fn doctor(args: &DoctorArgs) -> Result<u8, Failure> {
     }
     conclude(&verdict, args.json)?;
     if !args.json && recovery::is_undone() {
-        out::say(recovery::UNDONE);
+        out::say(&recovery::undone());
     }
     Ok(verdict.exit_code())
 }

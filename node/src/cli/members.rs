@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::args::{DeviceRemoveArgs, DeviceRoleArgs, JsonArgs};
 use super::{out, read};
+use crate::account;
 use crate::api::{Ask, Failure, Tell};
 use crate::rows::RemovedRow;
 use crate::show;
@@ -101,8 +102,9 @@ fn lines(row: &RemovedRow, lost: bool) -> Vec<String> {
     }
     if !row.added.is_empty() {
         lines.push(format!(
-            "It had added: {}. These stay; bailey device remove takes them out too.",
-            list(&row.added)
+            "It had added: {}. These stay; {} takes them out too.",
+            list(&row.added),
+            account::command("device remove")
         ));
     }
     lines

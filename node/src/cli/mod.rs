@@ -1,5 +1,6 @@
 //! The command line: parses, asks the node, prints.
 
+mod accounts;
 mod allow;
 mod args;
 mod attend;
@@ -30,7 +31,7 @@ use clap::Parser as _;
 
 use crate::api::{Failure, Way};
 use crate::daemon;
-use args::{DeviceVerb, Line, StoreVerb, Verb};
+use args::{AccountVerb, DeviceVerb, Line, StoreVerb, Verb};
 
 /// Runs the command line of this process.
 #[must_use]
@@ -43,7 +44,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match dispatch(line.verb) {
+    match accounts::choose(&line).and_then(|()| dispatch(line.verb)) {
         Ok(code) => ExitCode::from(code),
         Err(failure) if failure.is_unread() => ExitCode::SUCCESS,
         Err(failure) => {
@@ -83,6 +84,8 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Device(DeviceVerb::Role(args)) => members::role(&args),
         Verb::Device(DeviceVerb::Leave(args)) => members::leave(&args),
         Verb::Device(DeviceVerb::Rotate(args)) => members::rotate(&args),
+        Verb::Account(AccountVerb::Add(args)) => accounts::add(&args),
+        Verb::Account(AccountVerb::List(args)) => accounts::list(&args),
         Verb::Node(args) => daemon::run(args.background, args.device_name),
         Verb::Demo(args) => demo::demo(args.json),
         Verb::WorldServe(args) => demo::serve(&args.words),

@@ -6,6 +6,7 @@ use bailey_model::Timestamp;
 
 use super::args::{FilterArgs, FlowsArgs, JsonArgs, NoticesArgs};
 use super::{out, recovery};
+use crate::account;
 use crate::api::{Ask, Failure, FlowFilter, Tell};
 use crate::client::Client;
 use crate::export;
@@ -260,9 +261,10 @@ fn notice_lines(row: &NoticeRow) -> Vec<String> {
         .entries
         .iter()
         .map(|entry| format!("    {}", flow_line(entry)));
+    let target = show::shell_word(&format!("{}@{}", row.box_name, row.device));
     let stop = format!(
-        "    stop it: bailey stop {}",
-        show::shell_word(&format!("{}@{}", row.box_name, row.device))
+        "    stop it: {}",
+        account::command(&format!("stop {target}"))
     );
     std::iter::once(head).chain(entries).chain([stop]).collect()
 }

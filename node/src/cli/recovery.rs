@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::args::{RecoverArgs, RecoveryArgs};
 use super::out;
+use crate::account;
 use crate::api::{Ask, Failure, RecoveryAsk, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
@@ -26,13 +27,15 @@ const MAX_TYPED: u64 = 4096;
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 
 /// Said wherever it is not done.
-pub(super) const UNDONE: &str =
-    "the recovery key is not on paper yet: `bailey device recovery` shows it";
+pub(super) fn undone() -> String {
+    let shows = account::command("device recovery");
+    format!("the recovery key is not on paper yet: `{shows}` shows it")
+}
 
 /// Says that the recovery key still lies here, where that is so and a person reads.
 pub(super) fn remind() {
     if std::io::stderr().is_terminal() && is_undone() {
-        out::say(UNDONE);
+        out::say(&undone());
     }
 }
 
@@ -91,8 +94,10 @@ fn on_paper(words: &[String]) -> Result<u8, Failure> {
         while prompt(&format!("Word {}: ", at + 1))?.to_lowercase() != words[at] {
             slips += 1;
             if slips >= SLIPS {
-                return Err(Failure::usage("that is not what was shown")
-                    .hint("nothing was erased; `bailey device recovery` shows it again"));
+                return Err(Failure::usage("that is not what was shown").hint(format!(
+                    "nothing was erased; `{}` shows it again",
+                    account::command("device recovery")
+                )));
             }
             out::line("It is another one. Look at the paper.")?;
         }
@@ -245,9 +250,12 @@ pub(super) fn recover(args: &RecoverArgs) -> Result<u8, Failure> {
         ))?;
     }
     out::line("Its recovery key is another one now, and the old words are worth nothing:")?;
-    out::line("`bailey device recovery` shows the new ones.")?;
+    let shows = account::command("device recovery");
+    out::line(&format!("`{shows}` shows the new ones."))?;
     if kept.len() > 1 {
-        out::line("Devices that stay hear of it by a copy: `bailey device recovery --save FILE`")?;
+        out::line(&format!(
+            "Devices that stay hear of it by a copy: `{shows} --save FILE`"
+        ))?;
         out::line("here, `bailey device recovery --load FILE` there.")?;
     }
     Ok(0)

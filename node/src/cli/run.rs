@@ -16,7 +16,8 @@ use serde_json::json;
 use super::args::RunArgs;
 use super::attend::{self, Attended};
 use super::relay::{self, Pipes};
-use super::{out, recovery};
+use super::{accounts, out, recovery};
+use crate::account;
 use crate::api::{Ask, Ended, Failure, GrantAsk, RunAsk, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
@@ -83,6 +84,7 @@ fn run_box(args: &RunArgs) -> Result<Outcome, Failure> {
         .map_or(&[] as &[OwnedFd], |pipes| &pipes.inner);
     let fds: Vec<_> = inner.iter().chain(&granted).map(AsFd::as_fd).collect();
     let what = what_of(&ask);
+    accounts::tell_beside(&ask, &granted, args.quiet)?;
     // The first box begins the account, and with it a recovery key.
     let fresh = !recovery::is_undone();
     let client = Client::ask(&here()?, &Ask::Run(Box::new(ask)), &fds)?;
@@ -152,10 +154,11 @@ fn follow(
                         recovery::remind();
                     }
                     let more = match args.detach {
-                        true => format!(" · bailey logs {name}"),
+                        true => format!(" · {}", account::command(&format!("logs {name}"))),
                         false => String::new(),
                     };
-                    out::say(&format!("box {name} · {what} · bailey flows {name}{more}"));
+                    let flows = account::command(&format!("flows {name}"));
+                    out::say(&format!("box {name} · {what} · {flows}{more}"));
                 }
                 if args.detach {
                     out::line(&name)?;
@@ -446,8 +449,9 @@ fn summary(ended: &Ended) {
     }
     if ended.refusals_more > 0 {
         out::say(&format!(
-            "was refused {} more times: bailey flows shows each",
-            ended.refusals_more
+            "was refused {} more times: {} shows each",
+            ended.refusals_more,
+            account::command("flows")
         ));
     }
 }

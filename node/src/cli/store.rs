@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::args::JsonArgs;
 use super::{out, read};
+use crate::account;
 use crate::api::{Ask, Failure, Tell};
 use crate::daemon::clock;
 use crate::paths::Paths;
@@ -157,5 +158,8 @@ fn say(row: &RepairRow) -> Result<(), Failure> {
     if row.losses > told {
         out::line(&format!("✕ and {} more", row.losses - told))?;
     }
-    out::line("what other devices hold of it they bring again; `bailey store check` looks at all")
+    let check = account::command("store check");
+    out::line(&format!(
+        "what other devices hold of it they bring again; `{check}` looks at all"
+    ))
 }

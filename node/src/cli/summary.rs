@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::args::SummaryArgs;
 use super::{out, read};
+use crate::account;
 use crate::api::{Ask, Failure, FlowFilter, Tell};
 use crate::days::{DayRow, OTHERS};
 use crate::rows::{self, BoxRow, FlowRow};
@@ -146,7 +147,7 @@ pub(super) fn summary(args: &SummaryArgs) -> Result<u8, Failure> {
         boxes.retain(|row| named(row, target));
         if boxes.is_empty() {
             let text = format!("no box {}", show::text(target));
-            return Err(Failure::usage(text).hint("bailey ps lists what there is"));
+            return Err(Failure::usage(text).hint(account::command("ps lists what there is")));
         }
     }
     let mut silent = 0;
@@ -279,8 +280,8 @@ fn print(row: &BoxRow, summary: &Summary, since: Option<&str>) -> Result<(), Fai
     match ordered.len().saturating_sub(SHOWN) {
         0 => Ok(()),
         more => out::line(&format!(
-            "  and {more} more: bailey summary {} --json",
-            show::shell_word(&row.name)
+            "  and {more} more: {}",
+            account::command(&format!("summary {} --json", show::shell_word(&row.name)))
         )),
     }
 }

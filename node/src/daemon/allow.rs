@@ -24,6 +24,7 @@ use super::event::{ConnId, RunId};
 use super::run_state::{Phase, Run};
 use super::store::Tag;
 use super::why::Asked;
+use crate::account;
 use crate::api::{Failure, Tell, Way};
 use crate::log::log;
 use crate::{grant, show};
@@ -348,11 +349,11 @@ fn refused(name: &str, old: &Reach, error: &ChangeReachError) -> Failure {
     let failure = Failure::usage(format!("{}: {error}", show::text(name)));
     let reach = show::text(&old.to_string());
     match error {
-        ChangeReachError::StillGranted { by, .. } => failure.hint(format!(
-            "bailey deny {} {} takes that away whole; its reach is {reach}",
+        ChangeReachError::StillGranted { by, .. } => failure.hint(account::command(&format!(
+            "deny {} {} takes that away whole; its reach is {reach}",
             show::shell_word(name),
             show::shell_word(by),
-        )),
+        ))),
         _ => failure.hint(format!("its reach is {reach}, and stays so")),
     }
 }

@@ -268,6 +268,7 @@ impl Node {
             commands: forward(commands),
         });
         tokio::spawn(hand_on(events, self.events.clone(), port));
+        self.note_listeners();
         self.devices.addrs = read_addrs(&self.paths.state.join("peers"));
         self.devices.tell_members();
         let heads = self.devices.heads.values().copied().collect();

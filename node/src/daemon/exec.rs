@@ -16,6 +16,7 @@ use super::event::{ConnId, FenceId, RunId};
 use super::launchers::Serves;
 use super::run_state::{Phase, Run};
 use super::{Node, prepare};
+use crate::account;
 use crate::api::{ExecAsk, Failure, Tell};
 
 /// Further commands in one box at once.
@@ -106,10 +107,8 @@ impl Node {
             Some((_, run)) if run.phase == Phase::Making => {
                 Err(Failure::host(format!("{name} is still starting")))
             }
-            _ => {
-                Err(Failure::usage(format!("{name} does not run"))
-                    .hint("bailey ps lists what does"))
-            }
+            _ => Err(Failure::usage(format!("{name} does not run"))
+                .hint(account::command("ps lists what does"))),
         }
     }
 

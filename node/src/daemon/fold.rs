@@ -11,6 +11,7 @@ use bailey_model::{
     RequestId, Timestamp,
 };
 
+use crate::account;
 use crate::api::Failure;
 use crate::rows::{self, BoxRow, short};
 
@@ -280,15 +281,20 @@ impl Fold {
             .filter(on_device)
             .collect();
         match found.as_slice() {
-            [] => Err(Failure::usage(format!("no box {target:?}")).hint("bailey ps lists them")),
+            [] => Err(Failure::usage(format!("no box {target:?}"))
+                .hint(account::command("ps lists them"))),
             [one] => Ok((*one).clone()),
             several => {
                 let own = several.iter().filter(|state| state.writer == this);
                 match own.collect::<Vec<_>>().as_slice() {
                     [one] if device.is_none() => Ok((**one).clone()),
                     _ => Err(
-                        Failure::usage(format!("several boxes are called {target:?}"))
-                            .hint("NAME@DEVICE, or the id that bailey ps --json shows"),
+                        Failure::usage(format!("several boxes are called {target:?}")).hint(
+                            format!(
+                                "NAME@DEVICE, or the id that {} shows",
+                                account::command("ps --json")
+                            ),
+                        ),
                     ),
                 }
             }

@@ -167,10 +167,16 @@ fn folders(paths: &Paths) -> Result<NodeFolders, Failure> {
     };
     let own = std::env::current_exe()
         .map_err(|error| Failure::internal(format!("own program: {error}")))?;
+    // In the first account's folders are those of every other one.
+    let first = Paths::of_user().map_err(|error| Failure::host(error.to_string()))?;
     Ok(NodeFolders {
-        own: [&paths.state, &paths.runtime]
+        own: [paths, &first]
             .into_iter()
-            .chain(&paths.config)
+            .flat_map(|paths| {
+                [&paths.state, &paths.runtime]
+                    .into_iter()
+                    .chain(&paths.config)
+            })
             .map(|path| canonical(path))
             .collect(),
         programs: own.parent().map(canonical).into_iter().collect(),

@@ -9,6 +9,7 @@ use bailey_model::{DeviceId, Timestamp};
 use super::Node;
 use super::event::ConnId;
 use super::store::{AccountChange, StoreAsk};
+use crate::account;
 use crate::api::{Failure, Tell};
 use crate::rows::{self, DeviceRow, RemovedRow};
 
@@ -65,11 +66,13 @@ impl Node {
             [one] => Ok(*one),
             [] => Err(
                 Failure::usage(format!("no device {target:?} in the account"))
-                    .hint("bailey device list names them"),
+                    .hint(account::command("device list names them")),
             ),
             _ => Err(
-                Failure::usage(format!("several devices are called {target:?}"))
-                    .hint("the first digits of the id that bailey device list shows"),
+                Failure::usage(format!("several devices are called {target:?}")).hint(format!(
+                    "the first digits of the id that {} shows",
+                    account::command("device list")
+                )),
             ),
         }
     }
@@ -121,7 +124,7 @@ impl Node {
         let devices = devices?;
         if devices.contains(&self.this) {
             return Err(Failure::usage("this is the device itself")
-                .hint("bailey device leave takes it out"));
+                .hint(account::command("device leave takes it out")));
         }
         self.begin_removal(conn, devices);
         Ok(())
@@ -135,7 +138,9 @@ impl Node {
             return Err(Failure::usage("this is the only device of its account"));
         }
         if !self.runs.is_empty() {
-            return Err(Failure::usage("boxes still run here").hint("bailey stop ends them"));
+            return Err(
+                Failure::usage("boxes still run here").hint(account::command("stop ends them"))
+            );
         }
         self.begin_removal(conn, vec![self.this]);
         Ok(())

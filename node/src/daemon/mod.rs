@@ -28,6 +28,7 @@ mod membership;
 mod metrics;
 mod nat64;
 mod nearby;
+mod neighbours;
 mod pairing;
 mod prepare;
 mod publish;
@@ -113,6 +114,7 @@ struct Node {
     followers: questions::Followers,
     devices: devices::Devices,
     nearby: nearby::Nearby,
+    neighbours: neighbours::Neighbours,
     pairings: BTreeMap<ConnId, pairing::Running>,
     short_codes: bailey_sync::pair::ShortCodeBudget,
     changes: membership::Changes,
@@ -167,6 +169,7 @@ impl Node {
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),
             nearby: nearby::Nearby::default(),
+            neighbours: neighbours::Neighbours::default(),
             pairings: BTreeMap::new(),
             short_codes: bailey_sync::pair::ShortCodeBudget::default(),
             changes: membership::Changes::default(),
@@ -324,6 +327,7 @@ impl Node {
             StoreTell::Changed { conn, changed } => self.on_changed(conn, changed),
             StoreTell::Early(early) => self.on_early(&early),
             StoreTell::WentBack { writer } => self.on_went_back(writer),
+            StoreTell::Opened(opened) => self.on_opened(opened),
         }
     }
 
@@ -515,6 +519,7 @@ impl Node {
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }
+        self.note_listeners();
         self.look_nearby(Instant::now());
         let busy =
             connected || !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
@@ -547,7 +552,9 @@ impl Node {
 
     /// What gates are told, now; a network that is new is asked for its prefixes.
     fn read_facts(&mut self) -> bailey_gate_proto::channel::HostFacts {
-        let facts = facts::read(self.listeners(), self.nat64.prefixes());
+        let mut listeners = self.listeners();
+        listeners.extend(neighbours::listeners(&self.paths));
+        let facts = facts::read(listeners, self.nat64.prefixes());
         let events = &self.events;
         self.nat64.look(Instant::now(), &facts.resolvers, events);
         facts

@@ -14,6 +14,7 @@ use super::given::{self, Given};
 use super::run_state::{Handed, NewRun, Prepared, Run};
 use super::shared::Writable;
 use super::{bounds, clock, devices, grants, reports, trash};
+use crate::account;
 use crate::api::{Failure, GrantAsk, RunAsk};
 use crate::paths::{Paths, private_dir};
 use crate::show;
@@ -66,7 +67,7 @@ pub(super) fn prepare(
     };
     if running(&name) {
         return Err(Failure::usage(format!("a box {name:?} runs already"))
-            .hint(format!("bailey stop {name}, or another --name")));
+            .hint(account::command(&format!("stop {name}, or another --name"))));
     }
     let (box_id, home) = own_folder(paths, &name)?;
     let incarnation = Incarnation(random()?);

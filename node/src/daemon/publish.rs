@@ -10,6 +10,7 @@ use bailey_model::{Publish, Tier, Transport};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
+use crate::account;
 use crate::api::{Failure, RunAsk};
 
 /// Connections that wait to be taken; the kernel holds it to its own bound
@@ -68,7 +69,7 @@ pub(super) fn open<'a>(
                 "--publish {publish}: port {} leads to the box {name} already",
                 publish.host_port
             ))
-            .hint(format!("bailey stop {name}, or another port")));
+            .hint(account::command(&format!("stop {name}, or another port"))));
         }
     }
     let mut opened = Vec::new();

@@ -112,6 +112,12 @@ impl Node {
                 }
                 Ok(())
             }
+            Ask::Account => {
+                let row = self.account_row();
+                self.answer_all(conn, vec![Tell::Account(row)]);
+                Ok(())
+            }
+            Ask::Beside(ask) => self.on_beside(conn, ask),
             Ask::Answer(same) => {
                 self.answer_words(conn, same);
                 Ok(())
@@ -191,7 +197,7 @@ impl Node {
         self.append(DocId::Node, named, Urgency::Urgent, Tag::None);
     }
 
-    fn answer_all(&mut self, conn: ConnId, tells: Vec<Tell>) {
+    pub(super) fn answer_all(&mut self, conn: ConnId, tells: Vec<Tell>) {
         let Some(answers) = self.conns.get(&conn).cloned() else {
             return;
         };

@@ -17,6 +17,7 @@ use super::devices::{MAX_ADDRS, addr_lines, read_addr_lines};
 use super::event::ConnId;
 use super::pairing::own_addrs;
 use super::store::{StoreAsk, reader};
+use crate::account;
 use crate::api::{Failure, RecoveryAsk, Tell};
 
 /// Envelopes of a copy that are taken before the store does something else.
@@ -235,8 +236,10 @@ impl Node {
                 .hint("an account is brought back on a device that has none"));
         }
         if !recovers && self.account.is_none() {
-            return Err(Failure::usage("there is no account yet")
-                .hint("the first box or `bailey device add` makes one"));
+            return Err(Failure::usage("there is no account yet").hint(format!(
+                "the first box or `{}` makes one",
+                account::command("device add")
+            )));
         }
         let mut file = || {
             let fd = fds.pop_front();

@@ -24,6 +24,7 @@ use super::run_state::{Noted, Phase, Prepared, Run, Waiting, outcome};
 use super::store::Tag;
 use super::unwritten::CREDIT;
 use super::{Node, child, clock, prepare, publish};
+use crate::account;
 use crate::api::{Failure, RunAsk, Tell};
 use crate::{show, unseen};
 
@@ -566,8 +567,8 @@ impl Node {
                 web,
             },
             Noted::TooMany => Tell::Note(format!(
-                "more is refused than is shown here: bailey flows {}",
-                show::shell_word(&run.name)
+                "more is refused than is shown here: {}",
+                account::command(&format!("flows {}", show::shell_word(&run.name)))
             )),
             Noted::Again | Noted::More => return,
         };

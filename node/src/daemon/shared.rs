@@ -1,13 +1,22 @@
 //! Writable folders that two running boxes share: what one writes, the other
 //! reads and may run.
+//!
+//! Boxes of two accounts of one person can share one too. The two nodes know nothing
+//! of each other: the command line that begins the second box asks the first one's.
+//! What is said of it goes to terminals and is entered nowhere, so that no device of
+//! one account hears of the other.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use bailey_fence_plan::channel::MAX_GRANTS;
+
 use super::Node;
+use super::event::ConnId;
 use super::run_state::Run;
-use crate::api::{GrantAsk, Tell};
+use crate::account::{self, AccountName};
+use crate::api::{BesideAsk, Failure, GrantAsk, Tell};
 use crate::show;
 
 /// A granted folder or file that its box may write.
@@ -86,6 +95,49 @@ impl Node {
             self.tell(conn, tell);
         }
         found
+    }
+}
+
+impl Node {
+    /// Answers which boxes here write what one of another account will, and says so at
+    /// their terminals.
+    pub(super) fn on_beside(&mut self, conn: ConnId, ask: BesideAsk) -> Result<(), Failure> {
+        let theirs =
+            AccountName::of(&ask.account).map_err(|error| Failure::usage(error.to_string()))?;
+        if ask.writable.len() > MAX_GRANTS {
+            return Err(Failure::usage(format!("at most {MAX_GRANTS} grants")));
+        }
+        let new: Vec<Writable> = ask
+            .writable
+            .into_iter()
+            .map(|(path, device, inode)| Writable {
+                path: Path::new(std::ffi::OsStr::from_bytes(&path)).to_owned(),
+                device,
+                inode,
+            })
+            .collect();
+        let (own, theirs) = (account::shown(account::chosen()), theirs.as_ref());
+        let mut notes = Vec::new();
+        let mut told = Vec::new();
+        for run in self.runs.values() {
+            for path in between(&run.writable, &new) {
+                let shown = show::bytes(&path);
+                let name = &run.name;
+                notes.push(Tell::Note(format!(
+                    "box {name} of your account {own} also writes {shown}"
+                )));
+                told.extend(run.client.map(|conn| {
+                    let theirs = account::shown(theirs);
+                    let text = format!("a box of your account {theirs} also writes {shown}");
+                    (conn, Tell::Note(text))
+                }));
+            }
+        }
+        for (conn, tell) in told {
+            self.tell(conn, tell);
+        }
+        self.answer_all(conn, notes);
+        Ok(())
     }
 }
 

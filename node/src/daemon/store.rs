@@ -27,6 +27,7 @@ use self::thread::Thread;
 pub(crate) use self::thread::flat;
 use super::clock;
 use super::event::{ConnId, RunId};
+use crate::account;
 use crate::api::Failure;
 use crate::config::Audit;
 use crate::log::log;
@@ -206,6 +207,8 @@ pub(crate) enum StoreTell {
     WentBack { writer: DeviceId },
     /// Who is a member now. Not an answer to an ask.
     Members(Box<Members>),
+    /// What had waited for a key, or in vain for one, can be read. Not an answer to an ask.
+    Opened(Vec<(DocId, DeviceId, Entry)>),
 }
 
 impl StoreTell {
@@ -213,7 +216,11 @@ impl StoreTell {
     pub(crate) fn is_answer(&self) -> bool {
         !matches!(
             self,
-            Self::Heads(_) | Self::Members(_) | Self::Early(_) | Self::WentBack { .. }
+            Self::Heads(_)
+                | Self::Members(_)
+                | Self::Early(_)
+                | Self::WentBack { .. }
+                | Self::Opened(_)
         )
     }
 }
@@ -252,7 +259,7 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
         Box::new(OsEntropy),
     )
     .map_err(|error| Failure {
-        hint: hint(&error).map(str::to_owned),
+        hint: hint(&error),
         ..host(&error)
     })?;
     let keys = Arc::new(keys);
@@ -301,7 +308,7 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
 }
 
 /// What would help where a store does not open.
-fn hint(error: &OpenError) -> Option<&'static str> {
+fn hint(error: &OpenError) -> Option<String> {
     match error {
         OpenError::InUse { .. }
         | OpenError::Lock { .. }
@@ -310,7 +317,9 @@ fn hint(error: &OpenError) -> Option<&'static str> {
         | OpenError::Db(
             OpenDbError::Newer { .. } | OpenDbError::Gone(_) | OpenDbError::Io { .. },
         ) => None,
-        _ => Some("bailey store repair puts it in order, and deletes nothing"),
+        _ => Some(account::command(
+            "store repair puts it in order, and deletes nothing",
+        )),
     }
 }
 

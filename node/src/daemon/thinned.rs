@@ -9,6 +9,7 @@ use super::fold::BoxState;
 use super::reading::Desk;
 use super::store::{self, Tag};
 use super::{Node, clock};
+use crate::account;
 use crate::api::{Failure, FlowFilter, Tell};
 use crate::days::{DayRow, date};
 use crate::log::log;
@@ -126,7 +127,8 @@ pub(super) fn note(
 }
 
 fn text(gone: &Gone, state: &BoxState) -> String {
-    let days = format!("bailey summary {} --days", show::shell_word(&state.name));
+    let name = show::shell_word(&state.name);
+    let days = account::command(&format!("summary {name} --days"));
     let entries = match gone.entries {
         1 => "1 entry".to_owned(),
         entries => format!("{entries} entries"),

@@ -1,6 +1,23 @@
-//! Rows about the devices of an account.
+//! Rows about accounts and their devices.
 
 use serde::{Deserialize, Serialize};
+
+/// An account of this user on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountRow {
+    /// Schema version.
+    pub v: u32,
+    /// What the person calls it here; `default` is the first. No device is told it.
+    pub name: String,
+    /// Its id, hex; null until its first box or device.
+    pub account: Option<String>,
+    /// Whether its node runs.
+    pub running: bool,
+    /// Boxes that run here; null where its node does not say.
+    pub boxes: Option<usize>,
+    /// Devices that belong to it; null while its node does not run.
+    pub devices: Option<usize>,
+}
 
 /// A device of the account.
 #[derive(Debug, Clone, Serialize, Deserialize)]

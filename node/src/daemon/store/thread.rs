@@ -25,6 +25,8 @@ const BATCH: usize = 256;
 const DURABLE_EVERY: Duration = Duration::from_millis(240);
 /// Longest sleep of the thread; it then looks at what is due.
 const NAP: Duration = Duration::from_secs(60);
+/// Between two looks for what waits for a key in vain, where nothing comes.
+const VAIN_EVERY: Duration = Duration::from_secs(10 * 60);
 /// Most envelopes in one answer to a peer.
 const MAX_RANGE: usize = 2048;
 /// Most envelopes of the account's document in a welcome.
@@ -79,6 +81,7 @@ pub(super) struct Thread {
     /// Writers that went back behind what they had written, told or not.
     back: BTreeSet<DeviceId>,
     untold_back: Vec<DeviceId>,
+    looked_for_vain: Instant,
 }
 
 impl Thread {
@@ -106,6 +109,7 @@ impl Thread {
             prompt: false,
             back: BTreeSet::new(),
             untold_back: Vec::new(),
+            looked_for_vain: Instant::now(),
         }
     }
 
@@ -181,13 +185,22 @@ impl Thread {
         self.seal(at_once);
         let back = std::mem::take(&mut self.untold_back).into_iter();
         let back = back.map(|writer| StoreTell::WentBack { writer });
-        let after = back.chain(self.grown_heads()).collect();
+        let after = back.chain(self.grown_heads()).chain(self.vain()).collect();
         told && self.tell(after)
     }
 
     /// Says all of it in one go, so that the loop wakes once. `false` when it is gone.
     fn tell(&self, tells: Vec<StoreTell>) -> bool {
         tells.is_empty() || self.tells.blocking_send(tells).is_ok()
+    }
+
+    fn vain(&mut self) -> Option<StoreTell> {
+        if self.looked_for_vain.elapsed() < VAIN_EVERY {
+            return None;
+        }
+        self.looked_for_vain = Instant::now();
+        let opened = self.waiting();
+        (!opened.is_empty()).then_some(StoreTell::Opened(opened))
     }
 
     fn early(&mut self) -> Option<StoreTell> {
