@@ -11,6 +11,7 @@ use bailey_sync::{Endpoint, EndpointConfig, IngestFailure, SyncCommand, SyncEven
 use tokio::sync::mpsc;
 
 use super::event::NodeEvent;
+use super::heads::Clocks;
 use super::membership::Heard;
 use super::store::StoreAsk;
 use super::{Node, clock};
@@ -31,6 +32,7 @@ const MAX_FILE: u64 = 256 << 10;
 pub(super) struct Devices {
     members: Members,
     heard: Heard,
+    clocks: Clocks,
     endpoint: Option<Running>,
     up: BTreeSet<DeviceId>,
     addrs: BTreeMap<DeviceId, Vec<SocketAddr>>,
@@ -67,6 +69,7 @@ impl Devices {
 
     pub(super) fn note_heard(&mut self, device: DeviceId, at: Timestamp, now: Timestamp) {
         self.heard.note(device, at, now);
+        self.clocks.note(device, at, Instant::now());
     }
 
     pub(super) fn is_up(&self, device: DeviceId) -> bool {
@@ -95,11 +98,9 @@ impl Devices {
         &self.addrs
     }
 
-    /// Whether a device may ask for a stop now.
-    pub(super) fn may_stop(&self, device: DeviceId) -> bool {
-        self.members
-            .get(&device)
-            .is_some_and(|member| member.role.may_stop())
+    /// What a device's clock says now at least, by what was heard of it.
+    pub(super) fn time_at(&self, device: DeviceId, now: Instant) -> Option<Timestamp> {
+        self.clocks.at(device, now)
     }
 
     /// The port of the endpoint, on every address of the node.

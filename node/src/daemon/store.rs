@@ -131,6 +131,10 @@ pub(crate) enum Tag {
     Reach(RunId, DocId),
     /// One of these that could not be written before.
     ReachAgain(RunId, DocId),
+    /// One of the entries that a run is paused, or goes on.
+    Pause(RunId, DocId),
+    /// A receipt.
+    Receipt,
     /// That a run's headers are captured.
     Capture(RunId),
     /// A run's last entry.
