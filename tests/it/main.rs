@@ -38,6 +38,7 @@ mod reach;
 mod records;
 mod recovery;
 mod reports;
+mod requests;
 mod resolvers;
 mod scale;
 mod sim;

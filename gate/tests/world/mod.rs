@@ -345,9 +345,10 @@ fn answer(
     while let Ok(message) = from_gate.receive::<FromGate>() {
         match message.value {
             FromGate::Ready => panic!("ready twice"),
-            FromGate::Reached { .. } | FromGate::Explained(_) | FromGate::Captured { .. } => {
-                panic!("nobody asked")
-            }
+            FromGate::Reached { .. }
+            | FromGate::Held(_)
+            | FromGate::Explained(_)
+            | FromGate::Captured { .. } => panic!("nobody asked"),
             FromGate::Event { ticket, event } => {
                 events.lock().unwrap().push(event);
                 let answer = match (ticket, *word.lock().unwrap()) {
