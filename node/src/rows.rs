@@ -17,7 +17,7 @@ use bailey_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::community::community_id;
-pub use device::{DeviceRow, RemovedRow};
+pub use device::{DeviceRow, GapRow, RemovedRow};
 pub use end::end_text;
 
 /// Version of every row.
@@ -202,6 +202,10 @@ pub struct CheckRow {
     pub faulty: u64,
     /// The first of them.
     pub faults: Vec<String>,
+    /// Two envelopes of one number, each signed by the same device: kept as proof
+    /// against it.
+    #[serde(default)]
+    pub two_of_one: Vec<String>,
 }
 
 /// What was measured inside a box before its command ran.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bailey_docs_store::DocId;
 use bailey_model::{
     BoundaryReport, BoxEnd, BoxId, DeviceId, Entry, Event, Incarnation, Notice, Receipt, Request,
-    RequestId, RequestOutcome, StateHash, Timestamp,
+    RequestId, RequestOutcome, Rule, StateHash, Timestamp,
 };
 use ring::digest::{Context, SHA256};
 
@@ -280,6 +280,14 @@ impl Fold {
     /// Every notice kept, oldest first.
     pub(crate) fn notices(&self) -> impl Iterator<Item = &(DeviceId, Timestamp, Notice)> {
         self.notices.iter()
+    }
+
+    /// When a rule last found something about a device, by whichever of them.
+    pub(crate) fn found(&self, rule: Rule, device: DeviceId) -> Option<Timestamp> {
+        let about = |notice: &Notice| notice.evidence.iter().any(|it| it.writer == device);
+        let found = self.notices.iter();
+        let found = found.filter(|(_, _, notice)| notice.rule == rule && about(notice));
+        found.map(|(_, ts, _)| *ts).max()
     }
 
     /// A request.

@@ -199,6 +199,9 @@ impl Node {
         for (_, writer, entry) in &history {
             self.devices.note_heard(*writer, entry.ts, now);
             self.fold.push(*writer, entry);
+            if let Event::HeadsSeen(seen) = &entry.event {
+                self.on_heads_seen(*writer, entry.ts, seen);
+            }
         }
         let lost: Vec<_> = self
             .fold
@@ -323,6 +326,7 @@ impl Node {
             StoreTell::Changed { conn, changed } => self.on_changed(conn, changed),
             StoreTell::Early(early) => self.on_early(&early),
             StoreTell::WentBack { writer } => self.on_went_back(writer),
+            StoreTell::TwoOfOne(fork) => self.on_two_of_one(&fork),
         }
     }
 
@@ -520,6 +524,8 @@ impl Node {
             log!("{}", failure.text);
         }
         self.look_nearby(Instant::now());
+        self.say_heads(Instant::now());
+        self.look_for_withheld(Instant::now());
         let busy =
             connected || !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
         if busy {

@@ -15,7 +15,7 @@ use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use bailey_docs_store::{
-    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Hash, Head,
+    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Fork, Hash, Head,
     Members, OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
@@ -206,6 +206,9 @@ pub(crate) enum StoreTell {
     /// A writer goes on from an older copy of its store, or writes twice. Not an
     /// answer to an ask; once a writer.
     WentBack { writer: DeviceId },
+    /// A writer signed two envelopes with one number. Not an answer to an ask; once a
+    /// chain.
+    TwoOfOne(Fork),
     /// Who is a member now. Not an answer to an ask.
     Members(Box<Members>),
 }
@@ -215,7 +218,11 @@ impl StoreTell {
     pub(crate) fn is_answer(&self) -> bool {
         !matches!(
             self,
-            Self::Heads(_) | Self::Members(_) | Self::Early(_) | Self::WentBack { .. }
+            Self::Heads(_)
+                | Self::Members(_)
+                | Self::Early(_)
+                | Self::WentBack { .. }
+                | Self::TwoOfOne(_)
         )
     }
 }
