@@ -41,6 +41,7 @@ mod reports;
 mod requests;
 mod resolvers;
 mod scale;
+mod seen;
 mod sim;
 mod store;
 mod stun;

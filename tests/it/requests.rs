@@ -86,12 +86,12 @@ fn of_kind(world: &TestWorld, node: &str, kind: &str) -> Vec<Value> {
     rows
 }
 
-fn state(world: &TestWorld, node: &str) -> PathBuf {
+pub(crate) fn state(world: &TestWorld, node: &str) -> PathBuf {
     world.node(node).unwrap().dir().join("state/bailey")
 }
 
 /// Ends a node; what it has is at rest then.
-fn rest(world: &TestWorld, daemon: Running, node: &str) {
+pub(crate) fn rest(world: &TestWorld, daemon: Running, node: &str) {
     daemon.signal(Signal::SIGTERM);
     let _left = daemon.finish(LIMIT);
     assert!(wait_until(LIMIT, || world.pids(node, "bailey").is_empty()));
@@ -104,7 +104,7 @@ fn kill(world: &TestWorld, daemon: Running, node: &str) {
 }
 
 /// A copy of a store that is at rest, which only this test may open.
-fn copy(world: &TestWorld, node: &str, name: &str) -> (PathBuf, bailey_docs_store::DeviceKeys) {
+pub(crate) fn copy(world: &TestWorld, node: &str, name: &str) -> (PathBuf, bailey_docs_store::DeviceKeys) {
     let (from, to) = (state(world, node), world.dir().join(name));
     std::fs::create_dir(&to).unwrap();
     for file in ["store.db", "store.db-wal", "device.key"] {
@@ -131,25 +131,17 @@ fn asked(world: &TestWorld, node: &str, name: &str) -> (Vec<Request>, Vec<Receip
     (requests, receipts)
 }
 
-/// Writes requests into a device's store that is at rest, as if it had.
-fn write_there(world: &TestWorld, node: &str, requests: Vec<Request>) {
+/// Writes into a device's store that is at rest, as if it had itself.
+pub(crate) fn write_there(
+    world: &TestWorld,
+    node: &str,
+    write: impl FnOnce(&mut Store, Timestamp),
+) {
     let (folder, keys) = copy(world, node, "written");
-    let now = Timestamp(
-        u64::try_from(
-            std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .unwrap()
-                .as_millis(),
-        )
-        .unwrap(),
-    );
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let now = Timestamp(u64::try_from(since.as_millis()).unwrap());
     let mut store = Store::open(&folder, keys, now, Box::new(OsEntropy)).unwrap();
-    for request in requests {
-        let event = Event::Request(request);
-        store
-            .append(DocId::Requests, event, now, Urgency::Urgent)
-            .unwrap();
-    }
+    write(&mut store, now);
     store.commit(true).unwrap();
     store.seal_all(now).unwrap();
     store.commit(true).unwrap();
@@ -495,7 +487,14 @@ fn what_comes_too_late_or_twice_or_rests_on_nothing_does_nothing() {
         // By none that ever was, and older than what was done.
         made(5, &|it| with(it, Some(until), 1)),
     ];
-    write_there(&world, "n2", forged);
+    write_there(&world, "n2", |store, now| {
+        for request in forged {
+            let event = Event::Request(request);
+            store
+                .append(DocId::Requests, event, now, Urgency::Urgent)
+                .unwrap();
+        }
+    });
     daemons.push(daemon(&world, "n2"));
     let log = || daemons[1].stderr();
     let done = wait_until(LIMIT, || {

@@ -545,6 +545,97 @@ mod tests {
         assert_eq!(fold.boxes()[0].reach, "internet");
     }
 
+    fn asked(id: u8, from: u8, seq: u64) -> Event {
+        Event::Request(Request {
+            id: RequestId([id; 16]),
+            node: HERE,
+            box_id: BoxId([1; 16]),
+            incarnation: Incarnation([from; 16]),
+            kind: bailey_model::RequestKind::Pause,
+            basis: Some(bailey_model::Basis {
+                terms: String::new(),
+                state: StateHash([0; 32]),
+                seq,
+                until: None,
+            }),
+        })
+    }
+
+    #[test]
+    fn each_change_of_a_box_is_another_state_and_an_equal_one_back_is_not_the_same() {
+        let mut fold = Fold::default();
+        let (box_id, incarnation) = (BoxId([1; 16]), Incarnation([1; 16]));
+        let by = bailey_model::ChangedBy::Here;
+        let paused = |run| {
+            Event::BoxPaused(bailey_model::BoxPaused {
+                box_id,
+                incarnation: Incarnation([run; 16]),
+                processes: 2,
+                hold: bailey_model::Hold::Signals,
+                by,
+            })
+        };
+        let resumed = Event::BoxResumed(bailey_model::BoxResumed {
+            box_id,
+            incarnation,
+            by,
+        });
+        let unchanged = Event::ReachChanged(bailey_model::ReachChanged {
+            box_id,
+            incarnation,
+            old: "internet".to_owned(),
+            new: "internet".to_owned(),
+            by,
+        });
+        let mut seen = Vec::new();
+        for (no, event) in [started("yard", 1, 1), paused(1), resumed, unchanged]
+            .into_iter()
+            .enumerate()
+        {
+            push(&mut fold, HERE, u64::try_from(no).unwrap() + 1, event);
+            let hash = fold.state_of(HERE, incarnation).unwrap().hash();
+            assert!(!seen.contains(&hash));
+            seen.push(hash);
+        }
+        // Of another run, or by another device, it is nothing.
+        push(&mut fold, HERE, 5, paused(2));
+        push(&mut fold, THERE, 6, paused(1));
+        let state = fold.state_of(HERE, incarnation).unwrap();
+        assert_eq!(Some(&state.hash()), seen.last());
+        assert_eq!(fold.box_row(state).state, "running");
+    }
+
+    #[test]
+    fn a_request_is_behind_what_the_same_device_asked_later_and_was_done() {
+        let mut fold = Fold::default();
+        let done = |id: u8, outcome| {
+            Event::Receipt(Receipt {
+                request: RequestId([id; 16]),
+                from: THERE,
+                outcome,
+            })
+        };
+        assert_eq!(fold.next_seq(THERE), 1);
+        push(&mut fold, THERE, 1, asked(1, 1, 1));
+        push(&mut fold, THERE, 2, asked(2, 1, 2));
+        push(&mut fold, HERE, 3, asked(3, 1, 7));
+        assert_eq!((fold.next_seq(THERE), fold.next_seq(HERE)), (3, 8));
+        let newer = |fold: &Fold| {
+            let open = fold.request(RequestId([1; 16])).unwrap();
+            fold.has_newer(open)
+        };
+        push(&mut fold, HERE, 4, done(2, RequestOutcome::Expired));
+        assert!(!newer(&fold), "what was not done is not newer");
+        let resumed = |processes| RequestOutcome::Resumed {
+            processes,
+            took_ms: 1,
+        };
+        push(&mut fold, HERE, 5, done(3, resumed(None)));
+        assert!(!newer(&fold), "another device's");
+        push(&mut fold, HERE, 6, done(2, resumed(Some(1))));
+        assert!(newer(&fold));
+    }
+
     fn report(id: u8, run: u64) -> Event {
         let mut incarnation = [0; 16];
         incarnation[..8].copy_from_slice(&run.to_be_bytes());
