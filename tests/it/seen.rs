@@ -84,15 +84,24 @@ fn what_one_device_saw_and_another_does_not_show_is_listed_and_told() {
     let long = 2 * LIMIT;
     assert!(wait_until(long, || gap()["shown"] == true), "{}", gap());
     let gap = gap();
-    assert_eq!((&gap["by"], &gap["doc"]), (&"n2".into(), &"node".into()), "{gap}");
+    assert_eq!(
+        (&gap["by"], &gap["doc"]),
+        (&"n2".into(), &"node".into()),
+        "{gap}"
+    );
     assert_eq!(gap["seen"].as_u64(), seen);
     assert!(gap["have"].as_u64() < seen, "{gap}");
     let listed = world.run("n3", &["device", "list"]).ok().stdout;
     let said = format!("n2 saw {} envelopes", seen.unwrap());
-    assert!(listed.contains(&said) && listed.contains("n1 shows"), "{listed}");
-    assert!(wait_until(LIMIT, || notices(&world, "n3", "head-withheld").iter().any(|row| {
-        row["device"] == "n3" && row["text"].as_str().unwrap().starts_with(&said)
-    })));
+    assert!(
+        listed.contains(&said) && listed.contains("n1 shows"),
+        "{listed}"
+    );
+    assert!(wait_until(LIMIT, || notices(&world, "n3", "head-withheld")
+        .iter()
+        .any(|row| {
+            row["device"] == "n3" && row["text"].as_str().unwrap().starts_with(&said)
+        })));
     // Of the others nothing is missing.
     assert_eq!(device(&world, "n3", "n2")["gaps"], Value::Array(vec![]));
 }
@@ -130,9 +139,16 @@ fn two_envelopes_of_one_number_are_both_kept_and_told_with_both_hashes() {
     }
     daemons.push(daemon(&world, "n3"));
     let told = || notices(&world, "n3", "two-of-one-number");
-    assert!(wait_until(2 * LIMIT, || !told().is_empty()), "{}", daemons[2].stderr());
+    assert!(
+        wait_until(2 * LIMIT, || !told().is_empty()),
+        "{}",
+        daemons[2].stderr()
+    );
     let text = told()[0]["text"].as_str().unwrap().to_owned();
-    assert!(text.starts_with("n1 (") && text.contains(&format!("number {number} ")), "{text}");
+    assert!(
+        text.starts_with("n1 (") && text.contains(&format!("number {number} ")),
+        "{text}"
+    );
     assert!(text.contains(&forged.to_string()), "{text}");
     let hashes = text.split([' ', ';']).filter(|word| word.len() == 64);
     assert_eq!(hashes.count(), 2, "{text}");

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BoundaryReport, BoxGranted, BoxId, BoxPaused, BoxResumed, DeviceId, EntryRef, FlowEnded,
-    FlowNamed, FlowOpened, FlowProgressed, FlowRefused, HeadsSeen, Host, Incarnation,
-    NameAnswered, NoticeId, Receipt, Request, RequestId, Thinned,
+    FlowNamed, FlowOpened, FlowProgressed, FlowRefused, HeadsSeen, Host, Incarnation, NameAnswered,
+    NoticeId, Receipt, Request, RequestId, Thinned,
 };
 
 /// Milliseconds since 1970-01-01T00:00:00Z by the writer's clock.

@@ -4,10 +4,10 @@ use bailey_model::{
     AddrClass, Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, BoxEnd, BoxEnded,
     BoxGranted, BoxId, BoxStarted, ChangedBy, ChildExit, DeviceId, DeviceNamed, Direction,
     EndReason, EntryRef, Fact, FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowProgressed,
-    FlowRefused, Gap, GrantKind, Granted, Hold, Host, HostFrom, Incarnation, Level, Method, NameAnswer,
-    NameAnswered, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal, Request,
-    RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned, ThinnedDay, ThinnedFlow,
-    ThinnedHost, Tier,
+    FlowRefused, Gap, GrantKind, Granted, Hold, Host, HostFrom, Incarnation, Level, Method,
+    NameAnswer, NameAnswered, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal,
+    Request, RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned, ThinnedDay,
+    ThinnedFlow, ThinnedHost, Tier,
 };
 use proptest::prelude::*;
 

@@ -277,7 +277,10 @@ fn report(target: &str, outcome: &RequestOutcome, asked: Asked) -> Result<u8, Fa
         }
         RequestOutcome::Reach { reach, flows_reset } => {
             let line = allow::reach_line(reach, *flows_reset);
-            done(&line, json!({"state": "done", "reach": reach, "flows_reset": flows_reset}))
+            done(
+                &line,
+                json!({"state": "done", "reach": reach, "flows_reset": flows_reset}),
+            )
         }
         RequestOutcome::AlreadyOver => {
             let code = done("was over already", json!({"state": "already over"}))?;

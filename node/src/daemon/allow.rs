@@ -165,12 +165,13 @@ impl Node {
                 terms,
                 state,
             } = wanted;
-            let (incarnation, old, name) =
-                (run.incarnation, run.reach.clone(), run.name.clone());
+            let (incarnation, old, name) = (run.incarnation, run.reach.clone(), run.name.clone());
             // What was taken back and is not entered yet is no state that others know.
             let unentered = state.is_some() && !run.questions.unwritten.is_empty();
             let rests = match unentered {
-                true => Err(RequestOutcome::Changed("its reach was narrowed since".to_owned())),
+                true => Err(RequestOutcome::Changed(
+                    "its reach was narrowed since".to_owned(),
+                )),
                 false => self.still_rests(incarnation, state),
             };
             if let Err(changed) = rests {
@@ -189,6 +190,7 @@ impl Node {
                     continue;
                 }
                 Err(error) => {
+                    self.enter_unchanged(id, way, asker);
                     let failure = refused(&name, &old, &error);
                     self.answer_change(asker, Err(failure));
                     continue;
@@ -315,7 +317,12 @@ impl Node {
             return;
         };
         let tell = match &change.failed {
-            None => Ok(told(&run.name, &change.old, &change.new, change.flows_reset)),
+            None => Ok(told(
+                &run.name,
+                &change.old,
+                &change.new,
+                change.flows_reset,
+            )),
             Some(why) => {
                 let stays = match change.way {
                     Way::Allow => "its reach is as it was",

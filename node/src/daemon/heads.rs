@@ -367,10 +367,18 @@ mod tests {
         let boxed = |id: u8, seq| head(DocId::Box(BoxId([id; 16])), seq);
         let mut said = Said::default();
         said.begin(&[boxed(1, 4)]);
-        let all = [boxed(1, 5), boxed(2, 1), head(DocId::Here(BoxId([3; 16])), 9)];
+        let all = [
+            boxed(1, 5),
+            boxed(2, 1),
+            head(DocId::Here(BoxId([3; 16])), 9),
+        ];
         assert!(said.is_due(now));
         let first = said.grown(&heads(&all), now);
-        let chains: Vec<_> = first.heads.iter().map(|it| (chain_of(it), it.seq)).collect();
+        let chains: Vec<_> = first
+            .heads
+            .iter()
+            .map(|it| (chain_of(it), it.seq))
+            .collect();
         assert_eq!(chains, [(all[0].chain, 5), (all[1].chain, 1)]);
         assert!(said.grown(&heads(&all), now).heads.is_empty());
         // Many at once are said one entry after the other.

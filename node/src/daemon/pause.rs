@@ -149,7 +149,10 @@ impl Node {
         let proc_root = run.proc_root.as_ref();
         let proc_root = proc_root.and_then(|root| root.as_fd().try_clone_to_owned().ok());
         let grip = Grip {
-            freezer: run.cgroup.as_ref().and_then(super::limits::BoxCgroup::freezer),
+            freezer: run
+                .cgroup
+                .as_ref()
+                .and_then(super::limits::BoxCgroup::freezer),
             proc_root,
         };
         run.pauses.state = State::Pausing(Work {

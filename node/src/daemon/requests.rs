@@ -405,7 +405,10 @@ mod tests {
             assert_eq!(at(kind, Some(now.0 - 1)), Err(RequestOutcome::Expired));
             for never in [None, Some(now.0 + SPAN_MS + SLACK_MS + 1), Some(u64::MAX)] {
                 let refused = at(kind, never);
-                assert!(matches!(refused, Err(RequestOutcome::Denied(_))), "{never:?}");
+                assert!(
+                    matches!(refused, Err(RequestOutcome::Denied(_))),
+                    "{never:?}"
+                );
             }
         }
         for kind in [RequestKind::Pause, RequestKind::Deny] {

@@ -57,7 +57,9 @@ type Stopped = BTreeMap<u32, u64>;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StillError {
     /// It has neither.
-    #[error("it has no process space of its own and no cgroup, so nothing could say that it stands")]
+    #[error(
+        "it has no process space of its own and no cgroup, so nothing could say that it stands"
+    )]
     NoGrip,
     /// Some of it ran on.
     #[error("{running} of {processes} processes still ran after {} s; none is held now", LIMIT.as_secs())]
@@ -264,7 +266,12 @@ struct Stat {
 
 /// Reads what follows the name, which may hold any byte (proc_pid_stat(5)).
 fn stat(folder: BorrowedFd<'_>, path: &CStr) -> Result<Stat, Errno> {
-    let file = openat(folder, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let file = openat(
+        folder,
+        path,
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let mut bytes = [0_u8; MAX_STAT];
     let count = rustix::io::read(&file, &mut bytes)?;
     let text = bytes.get(..count).unwrap_or_default();
@@ -324,7 +331,10 @@ mod tests {
 
     #[test]
     fn a_process_is_seen_to_stand_once_it_was_stopped_and_to_run_once_it_was_woken() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
         let root = folder(rustix::fs::CWD, c"/proc").unwrap();
         let name = std::ffi::CString::new(child.id().to_string()).unwrap();
         let of_child = folder(root.as_fd(), &name).unwrap();

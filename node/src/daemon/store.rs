@@ -15,8 +15,8 @@ use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use bailey_docs_store::{
-    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Fork, Hash, Head,
-    Members, OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
+    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Fork, Hash,
+    Head, Members, OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;

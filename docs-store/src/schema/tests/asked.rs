@@ -1,8 +1,8 @@
 //! Requests and their receipts, pauses, and heads that were seen.
 
 use bailey_model::{
-    Basis, BoxId, BoxPaused, BoxResumed, ChangedBy, DeviceId, HeadsSeen, Hold, Incarnation, ReachChanged,
-    Request, RequestId, RequestKind, RequestOutcome, SeenDoc, SeenHead, StateHash,
+    Basis, BoxId, BoxPaused, BoxResumed, ChangedBy, DeviceId, HeadsSeen, Hold, Incarnation,
+    ReachChanged, Request, RequestId, RequestKind, RequestOutcome, SeenDoc, SeenHead, StateHash,
 };
 
 use super::super::*;
