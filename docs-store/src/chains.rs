@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use bailey_envelope::{ChainId, DocId, Hash, Head, KeyId};
+use bailey_envelope::{ChainId, DocId, Hash, Head, KeyId, peek};
 use bailey_model::{DeviceId, Incarnation, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::db::{int, uint};
+use crate::error::Fork;
 
 /// What is known of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,6 +311,9 @@ pub(crate) fn segment(
 /// Most envelopes set aside: enough as proof, too few to fill a disk with.
 const MAX_QUARANTINE: i64 = 1024;
 
+/// Why an envelope is set aside of whose number another one is here.
+pub(crate) const FORK: &str = "fork";
+
 /// Sets an envelope aside with the reason.
 pub(crate) fn quarantine(
     db: &Connection,
@@ -324,4 +328,48 @@ pub(crate) fn quarantine(
     )?
     .execute(params![int(at.0), reason, hash.0, bytes, MAX_QUARANTINE])?;
     Ok(())
+}
+
+/// Most forks that are listed.
+const MAX_FORKS: usize = 64;
+
+/// Every two envelopes of one number that are here: one in its chain, the other set
+/// aside, or named by one that was.
+pub(crate) fn forks(
+    db: &Connection,
+    chains: &BTreeMap<ChainId, Chain>,
+) -> rusqlite::Result<Vec<Fork>> {
+    let mut statement =
+        db.prepare("SELECT hash, bytes FROM quarantine WHERE reason = ?1 ORDER BY at, hash")?;
+    let mut rows = statement.query([FORK])?;
+    let mut forks = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (hash, bytes) = (Hash(row.get(0)?), row.get::<_, Vec<u8>>(1)?);
+        let Ok(fields) = peek(&bytes).map(|header| header.fields) else {
+            continue;
+        };
+        let Some(chain) = chains.get(&fields.chain).and_then(|chain| chain.row) else {
+            continue;
+        };
+        let at = |seq| hash_at(db, chain, seq);
+        let (seq, ours, theirs) = match at(fields.seq)? {
+            Some(ours) if ours != hash => (fields.seq, Some(ours), hash),
+            _ => {
+                let before = fields.seq.saturating_sub(1);
+                (before, at(before)?, fields.prev)
+            }
+        };
+        if let Some(ours) = ours.filter(|ours| *ours != theirs) {
+            forks.push(Fork {
+                chain: fields.chain,
+                seq,
+                ours,
+                theirs,
+            });
+        }
+        if forks.len() >= MAX_FORKS {
+            break;
+        }
+    }
+    Ok(forks)
 }

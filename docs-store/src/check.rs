@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::account::Members;
 use crate::chains::{self, Chain};
-use crate::error::ReadError;
+use crate::error::{Fork, ReadError};
 use crate::ingest::{apply, check_numbers};
 use crate::journal;
 use crate::keys::KeyRing;
@@ -51,6 +51,9 @@ pub struct CheckedRest {
     pub aside: u64,
     /// Keys of one's own epochs that open.
     pub keys: u64,
+    /// Two envelopes of one number, each signed by the same writer: kept as proof
+    /// against it, and no fault of this store.
+    pub forks: Vec<Fork>,
 }
 
 impl Reader {
@@ -123,6 +126,7 @@ impl Reader {
         rest.aside = tx.query_row("SELECT count(*) FROM quarantine", [], |row| {
             row.get(0).map(crate::db::uint)
         })?;
+        rest.forks = chains::forks(&tx, &chains::load(&tx)?)?;
         let Some(account) = stored_account(&tx)? else {
             return Ok(rest);
         };

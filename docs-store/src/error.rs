@@ -281,7 +281,7 @@ pub struct Fork {
     pub seq: u64,
     /// Hash of the one here.
     pub ours: Hash,
-    /// Hash of the envelope refused.
+    /// Hash of the other one: of the envelope refused, or named by it.
     pub theirs: Hash,
 }
 

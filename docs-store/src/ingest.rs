@@ -176,7 +176,8 @@ impl Store {
             if ours == verified.hash {
                 return Ok(None);
             }
-            return Err(self.fork(verified, bytes, fields.seq, ours, now)?);
+            let fork = (fields.seq, ours, verified.hash);
+            return Err(self.fork(verified, bytes, fork, now)?);
         }
         if (id.writer, id.incarnation) == (self.device, self.incarnation) {
             return Err(IngestError::Misfit("written under this start's own name"));
@@ -195,7 +196,9 @@ impl Store {
                     "what follows a tombstone of another device",
                 ));
             }
-            return Err(self.fork(verified, bytes, chain.seq, chain.hash, now)?);
+            // It names the other one, and so is proof of it.
+            let fork = (chain.seq, chain.hash, fields.prev);
+            return Err(self.fork(verified, bytes, fork, now)?);
         }
         self.check_caps(&chain, &verified.header)?;
         Ok(Some(chain))
@@ -205,13 +208,11 @@ impl Store {
         &self,
         verified: &Verified<'_>,
         bytes: &[u8],
-        seq: u64,
-        ours: Hash,
+        (seq, ours, theirs): (u64, Hash, Hash),
         now: Timestamp,
     ) -> Result<IngestError, IngestError> {
-        chains::quarantine(&self.db, &verified.hash, bytes, "fork", now)?;
+        chains::quarantine(&self.db, &verified.hash, bytes, chains::FORK, now)?;
         let chain = verified.header.fields.chain;
-        let theirs = verified.hash;
         Ok(IngestError::Fork(Box::new(Fork {
             chain,
             seq,

@@ -424,6 +424,10 @@ fn serve(command: Pid, display: Option<Pid>, status: &OwnedFd) -> ! {
 /// Reaps whatever has ended, forwards what comes from outside, says that the
 /// display ended, ends with the command.
 pub(crate) fn attend(arrived: Arrived, command: Pid, display: Option<Pid>, status: &OwnedFd) {
+    // That it was stopped and goes on is its own affair, and no word for the command.
+    if arrived.signal == libc::SIGCONT {
+        return;
+    }
     if arrived.signal != libc::SIGCHLD {
         if let Some(signal) = Signal::from_named_raw(arrived.signal)
             && arrived.from_outside

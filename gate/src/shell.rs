@@ -275,6 +275,10 @@ impl Shell {
                     self.act();
                     self.channel.queue(&FromGate::Reached { flows_reset })?;
                 }
+                ToGate::Hold(held) => {
+                    self.gate.set_paused(held);
+                    self.channel.queue(&FromGate::Held(held))?;
+                }
                 ToGate::Explain(question) => {
                     let explained = self.gate.explain(self.now, &question);
                     self.channel.queue(&FromGate::Explained(explained))?;

@@ -74,9 +74,10 @@ pub enum Ask {
         /// Go on with new entries as they are written.
         follow: bool,
     },
-    /// Give terms to the reach of a running box of this node, or take some away.
+    /// Give terms to the reach of a running box, here or on another device, or take
+    /// some away.
     Change {
-        /// Name or id of the box.
+        /// Name or id of the box, perhaps `@DEVICE`.
         target: String,
         /// Which of the two.
         way: Way,
@@ -92,6 +93,16 @@ pub enum Ask {
     },
     /// Stop a box, here or on another device.
     Stop {
+        /// Name or id of the box, perhaps `@DEVICE`.
+        target: String,
+    },
+    /// Let no process of a box run, here or on another device.
+    Pause {
+        /// Name or id of the box, perhaps `@DEVICE`.
+        target: String,
+    },
+    /// Let them go on.
+    Resume {
         /// Name or id of the box, perhaps `@DEVICE`.
         target: String,
     },
@@ -306,17 +317,15 @@ pub enum Tell {
     /// The answer to [`Ask::DeviceRemove`] and [`Ask::DeviceLeave`].
     Removed(Box<RemovedRow>),
     /// The request is written and on its way to that device.
-    StopAsked {
+    Asked {
         /// The device that runs the box.
         device: String,
         /// Whether it is connected now.
         connected: bool,
     },
-    /// What came of a stop.
-    StopDone {
-        /// The node's word for it.
-        outcome: RequestOutcome,
-    },
+    /// What came of [`Ask::Stop`], [`Ask::Pause`] and [`Ask::Resume`], and of an
+    /// [`Ask::Change`] on another device: the node's word.
+    Outcome(RequestOutcome),
     /// The codes for the other device.
     Codes {
         /// With addresses in it.
@@ -380,16 +389,7 @@ pub enum Tell {
         keys: usize,
     },
     /// The answer to [`Ask::Change`]; equal reaches where nothing changed.
-    Reach {
-        /// Name of the box.
-        name: String,
-        /// Its reach before, in canonical text.
-        old: String,
-        /// Its reach now.
-        new: String,
-        /// Flows that it no longer grants, which were reset.
-        flows_reset: Option<u32>,
-    },
+    Reach(Reached),
     /// The answer to [`Ask::Why`].
     Why(Box<WhyRow>),
     /// The answer to [`Ask::Report`].
@@ -436,6 +436,19 @@ pub enum Tell {
     Done,
     /// It failed.
     Failed(Failure),
+}
+
+/// A reach before and after a change.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Reached {
+    /// Name of the box.
+    pub name: String,
+    /// Its reach before, in canonical text.
+    pub old: String,
+    /// Its reach now.
+    pub new: String,
+    /// Flows that it no longer grants, which were reset.
+    pub flows_reset: Option<u32>,
 }
 
 /// How a box ended, for the one who ran it.

@@ -17,7 +17,7 @@ use bailey_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::community::community_id;
-pub use device::{AccountRow, DeviceRow, RemovedRow};
+pub use device::{AccountRow, DeviceRow, GapRow, RemovedRow};
 pub use end::end_text;
 
 /// Version of every row.
@@ -34,7 +34,7 @@ pub struct BoxRow {
     pub id: String,
     /// The device that runs it.
     pub device: String,
-    /// `running`, `ended`.
+    /// `running`, `paused`, `ended`.
     pub state: String,
     /// When this incarnation started, RFC 3339.
     pub started: String,
@@ -48,6 +48,18 @@ pub struct BoxRow {
     pub command: Vec<String>,
     /// `here` where its audit is kept on its device alone, else `synced`.
     pub audit: String,
+    /// What this device asked of it and has no receipt for.
+    #[serde(default)]
+    pub asked: Vec<AskedRow>,
+}
+
+/// A request without a receipt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AskedRow {
+    /// `stop`, `pause`, `resume`, `allow`, `deny`.
+    pub what: String,
+    /// `not delivered yet`; `expired` where it would do nothing any more.
+    pub state: String,
 }
 
 /// A flow, a refusal or a name, flat.
@@ -56,8 +68,8 @@ pub struct FlowRow {
     /// Schema version.
     pub v: u32,
     /// `flow`, `refused`, `name`, `answer`, `sni`, `progress`, `started`, `granted`,
-    /// `reach`, `end`, `ended`, `gap`, `capture`, `newer`, and `note` for what is no
-    /// entry.
+    /// `reach`, `paused`, `resumed`, `end`, `ended`, `gap`, `capture`, `newer`, and
+    /// `note` for what is no entry.
     pub kind: String,
     /// When, RFC 3339 UTC.
     pub ts: String,
@@ -190,6 +202,10 @@ pub struct CheckRow {
     pub faulty: u64,
     /// The first of them.
     pub faults: Vec<String>,
+    /// Two envelopes of one number, each signed by the same device: kept as proof
+    /// against it.
+    #[serde(default)]
+    pub two_of_one: Vec<String>,
 }
 
 /// What was measured inside a box before its command ran.
@@ -524,6 +540,8 @@ impl FlowRow {
             Event::BoxEnded(_) => new("ended").of_box(entry),
             Event::ReachChanged(_) => new("reach").of_box(entry),
             Event::CaptureStarted(_) => new("capture").of_box(entry),
+            Event::BoxPaused(_) => new("paused").of_box(entry),
+            Event::BoxResumed(_) => new("resumed").of_box(entry),
             Event::Granted(_) => new("granted").of_box(entry),
             Event::Gap(_) => new("gap").of_box(entry),
             Event::Newer(_) => new("newer").of_box(entry),
@@ -531,6 +549,7 @@ impl FlowRow {
             | Event::AuditHere(_)
             | Event::Report(_)
             | Event::Thinned(_)
+            | Event::HeadsSeen(_)
             | Event::Notice(_)
             | Event::Request(_)
             | Event::Receipt(_) => None,

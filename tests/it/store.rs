@@ -77,6 +77,12 @@ fn an_older_copy_put_back_goes_on_beside_what_it_had_written_and_is_told() {
         }
         let shown = world.run(node, &["notices"]).ok().stdout;
         assert!(shown.contains("continues an older copy"), "{shown}");
+        let rows = world.run(node, &["device", "list", "--json"]).ok().json();
+        let went_back = |name: &str| {
+            let row = rows.iter().find(|row| row["name"] == name).unwrap();
+            row["went_back"].is_string()
+        };
+        assert!(went_back("n1") && !went_back("n2"), "{rows:?}");
         assert!(!shown.contains("bailey stop @"), "{shown}");
     }
 }

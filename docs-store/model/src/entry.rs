@@ -5,8 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BoundaryReport, BoxGranted, BoxId, DeviceId, EntryRef, FlowEnded, FlowNamed, FlowOpened,
-    FlowProgressed, FlowRefused, Host, Incarnation, NameAnswered, NoticeId, RequestId, Thinned,
+    BoundaryReport, BoxGranted, BoxId, BoxPaused, BoxResumed, DeviceId, EntryRef, FlowEnded,
+    FlowNamed, FlowOpened, FlowProgressed, FlowRefused, HeadsSeen, Host, Incarnation, NameAnswered,
+    NoticeId, Receipt, Request, RequestId, Thinned,
 };
 
 /// Milliseconds since 1970-01-01T00:00:00Z by the writer's clock.
@@ -49,6 +50,10 @@ pub enum Event {
     BoxEnded(BoxEnded),
     /// A box's document: what it may dial is another from here on.
     ReachChanged(ReachChanged),
+    /// A box's document: all its processes were found not to run.
+    BoxPaused(BoxPaused),
+    /// A box's document: its processes go on.
+    BoxResumed(BoxResumed),
     /// A box's document: somebody captures the headers of its packets.
     CaptureStarted(CaptureStarted),
     /// The node's document: the audit of this run is kept on its node alone.
@@ -67,6 +72,8 @@ pub enum Event {
     Receipt(Receipt),
     /// The days' document: what is left of a segment that was thinned.
     Thinned(Thinned),
+    /// The node's document: how far the writer has chains, its own and others'.
+    HeadsSeen(HeadsSeen),
     /// Any document: an entry of a kind that this build does not know. It is
     /// kept and shown as such, never dropped.
     Newer(Newer),
@@ -147,11 +154,13 @@ pub struct ReachChanged {
     pub by: ChangedBy,
 }
 
-/// Who changed a box's reach.
+/// Who changed something about a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangedBy {
     /// A person at the node itself.
     Here,
+    /// A person at another device of the account, by request.
+    Device(DeviceId, RequestId),
 }
 
 /// Headers of a box's packets, up to layer 4, go into a file from here on.
@@ -275,6 +284,11 @@ pub enum Rule {
     StoreWentBack,
     /// Somebody captures the headers of a box's packets.
     CaptureStarted,
+    /// A device signed two envelopes with one number. The notice's box is nil.
+    TwoOfOneNumber,
+    /// A device shows less of what it wrote than another saw of it. The notice's box
+    /// is nil.
+    HeadWithheld,
 }
 
 impl Rule {
@@ -286,63 +300,10 @@ impl Rule {
             Self::ThinnedEarly => "thinned-early",
             Self::StoreWentBack => "store-went-back",
             Self::CaptureStarted => "capture-started",
+            Self::TwoOfOneNumber => "two-of-one-number",
+            Self::HeadWithheld => "head-withheld",
         }
     }
-}
-
-/// A device asks a node for something.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// Random; acted on once.
-    pub id: RequestId,
-    /// The node that is asked.
-    pub node: DeviceId,
-    /// The box.
-    pub box_id: BoxId,
-    /// The run of it: a request never touches a later one.
-    pub incarnation: Incarnation,
-    /// What for.
-    pub kind: RequestKind,
-}
-
-/// What can be asked from afar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RequestKind {
-    /// End every process and flow of the box.
-    Stop,
-}
-
-/// What the node did for a request. It is the node's word.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Receipt {
-    /// The request.
-    pub request: RequestId,
-    /// The device that asked.
-    pub from: DeviceId,
-    /// What came of it.
-    pub outcome: RequestOutcome,
-}
-
-/// What came of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RequestOutcome {
-    /// The box is stopped: processes ended, processes left when counted after,
-    /// flows reset (each `None` where nobody could count), and how long it took
-    /// in milliseconds.
-    Stopped {
-        /// Processes that were there before.
-        processes_ended: Option<u32>,
-        /// Processes counted after.
-        processes_left: Option<u32>,
-        /// Flows reset.
-        flows_reset: Option<u32>,
-        /// From the request to the count after, in milliseconds.
-        took_ms: u32,
-    },
-    /// That incarnation was over already.
-    AlreadyOver,
-    /// The sender may not ask for it, or the box is not known here.
-    Denied(String),
 }
 
 impl fmt::Display for Timestamp {

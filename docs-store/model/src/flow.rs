@@ -207,6 +207,8 @@ pub enum Refusal {
     UnreadableHello,
     /// The host lets its user make no ping socket (icmp(7), `ping_group_range`).
     NoPing,
+    /// The box is paused.
+    BoxPaused,
 }
 
 impl Refusal {
@@ -226,6 +228,7 @@ impl Refusal {
             Self::OtherHost => "hello for another host",
             Self::UnreadableHello => "unreadable hello",
             Self::NoPing => "the host allows no ping",
+            Self::BoxPaused => "box paused",
         }
     }
 }

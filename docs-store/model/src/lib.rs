@@ -14,12 +14,14 @@ mod id;
 mod name;
 mod reach;
 mod report;
+mod request;
+mod seen;
 mod thinned;
 
 pub use entry::{
     AuditHere, BoxEnd, BoxEnded, BoxStarted, CaptureStarted, ChangedBy, ChildExit, DeviceNamed,
-    Entry, Event, Gap, NameAsked, Newer, NoTimestamp, Notice, ReachChanged, Receipt, Request,
-    RequestKind, RequestOutcome, Rule, StoppedBy, Timestamp,
+    Entry, Event, Gap, NameAsked, Newer, NoTimestamp, Notice, ReachChanged, Rule, StoppedBy,
+    Timestamp,
 };
 pub use flow::{
     AddrClass, Direction, EndReason, FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened,
@@ -37,6 +39,10 @@ pub use report::{
     Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, Fact, Level, Limits, Method,
     ParseLimitsError, ParsePublishError, ParseTierError, Publish, Tier,
 };
+pub use request::{
+    Basis, BoxPaused, BoxResumed, Hold, Receipt, Request, RequestKind, RequestOutcome, StateHash,
+};
+pub use seen::{HeadsSeen, SeenDoc, SeenHead};
 pub use thinned::{Thinned, ThinnedDay, ThinnedFlow, ThinnedHost};
 
 /// Addresses of the link between a box and its gate. They exist only inside

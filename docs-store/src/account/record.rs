@@ -51,10 +51,16 @@ impl Role {
         self != Self::Runs
     }
 
-    /// Whether it may ask a node to stop a box.
+    /// Whether it may ask a node to stop or pause a box.
     #[must_use]
     pub fn may_stop(self) -> bool {
         self >= Self::Stop
+    }
+
+    /// Whether it may ask a node to give a box something, or take it away.
+    #[must_use]
+    pub fn may_decide(self) -> bool {
+        self >= Self::Full
     }
 
     /// The word in rows.

@@ -4,14 +4,16 @@ use bailey_model::{
     AddrClass, Axis, AxisReport, AxisVerdict, BoundaryReport, BoxClass, BoxEnd, BoxEnded,
     BoxGranted, BoxId, BoxStarted, ChangedBy, ChildExit, DeviceId, DeviceNamed, Direction,
     EndReason, EntryRef, Fact, FiveTuple, FlowEnded, FlowId, FlowNamed, FlowOpened, FlowProgressed,
-    FlowRefused, Gap, GrantKind, Granted, Host, HostFrom, Incarnation, Level, Method, NameAnswer,
-    NameAnswered, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal, Request,
-    RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned, ThinnedDay, ThinnedFlow,
-    ThinnedHost, Tier,
+    FlowRefused, Gap, GrantKind, Granted, Hold, Host, HostFrom, Incarnation, Level, Method,
+    NameAnswer, NameAnswered, NameAsked, Notice, NoticeId, Proto, ReachChanged, Receipt, Refusal,
+    Request, RequestId, RequestKind, RequestOutcome, Rule, Sni, StoppedBy, Thinned, ThinnedDay,
+    ThinnedFlow, ThinnedHost, Tier,
 };
 use proptest::prelude::*;
 
 use super::*;
+
+mod asked;
 
 fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -336,6 +338,7 @@ fn events() -> Vec<Event> {
             box_id: BoxId([1; 16]),
             incarnation: Incarnation([2; 16]),
             kind: RequestKind::Stop,
+            basis: None,
         }),
         receipt(RequestOutcome::Stopped {
             processes_ended: Some(4),
@@ -601,6 +604,7 @@ fn the_specification_has_every_code_and_kind() {
     is_specified::<EndReason>();
     is_specified::<Rule>();
     is_specified::<RequestKind>();
+    is_specified::<Hold>();
     is_specified::<Tier>();
     is_specified::<BoxClass>();
     is_specified::<Method>();
@@ -618,6 +622,7 @@ fn the_specification_has_every_code_and_kind() {
         .iter()
         .chain(&kept_and_captured())
         .chain(&progress_answers_and_grants())
+        .chain(&asked::asked())
         .filter(|event| !matches!(event, Event::Newer(_)))
         .map(|event| {
             let shown = format!("{event:?}");

@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use bailey_model::{
     AddrClass, BoxEnd, BoxEnded, BoxId, BoxStarted, ChildExit, DeviceId, DeviceNamed, Direction,
     EndReason, Event, FiveTuple, FlowEnded, FlowId, FlowOpened, FlowProgressed, FlowRefused, Gap,
-    Granted, Host, HostFrom, Incarnation, NameAsked, Proto, Receipt, Refusal, Request, RequestId,
-    RequestKind, RequestOutcome, Rule, StoppedBy,
+    Granted, Host, HostFrom, Incarnation, NameAsked, Proto, Refusal, RequestId, Rule, StoppedBy,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,6 +31,7 @@ macro_rules! codes {
     };
 }
 
+mod by;
 mod given;
 mod kept;
 mod name;
@@ -39,6 +39,8 @@ mod named;
 mod notice;
 mod reach;
 mod report;
+mod request;
+mod seen;
 mod thinned;
 
 use given::WireGranted;
@@ -48,6 +50,8 @@ use named::WireNamed;
 use notice::WireNotice;
 use reach::WireReachChanged;
 use report::WireReport;
+use request::{WirePaused, WireReceipt, WireResumed};
+use seen::WireSeen;
 
 /// Numbers of the kinds. A number is never used again for something else.
 mod kind {
@@ -75,6 +79,9 @@ mod kind {
     pub(super) const FLOW_PROGRESSED: u16 = 20;
     pub(super) const NAME_ANSWERED: u16 = 21;
     pub(super) const GRANTED: u16 = 22;
+    pub(super) const BOX_PAUSED: u16 = 23;
+    pub(super) const BOX_RESUMED: u16 = 24;
+    pub(super) const HEADS_SEEN: u16 = 25;
 }
 
 /// The kind and body of an event.
@@ -113,8 +120,11 @@ pub(super) fn encode(event: &Event) -> postcard::Result<(u16, Vec<u8>)> {
         Event::AuditHere(it) => body(kind::AUDIT_HERE, bytes(&WireAuditHere::from(it))),
         Event::Gap(it) => body(kind::GAP, bytes(&it.reason)),
         Event::Notice(it) => body(kind::NOTICE, bytes(&WireNotice::from(it))),
-        Event::Request(it) => body(kind::REQUEST, bytes(&WireRequest::from(it))),
+        Event::Request(it) => body(kind::REQUEST, request::encode(it)),
         Event::Receipt(it) => body(kind::RECEIPT, bytes(&WireReceipt::from(it))),
+        Event::BoxPaused(it) => body(kind::BOX_PAUSED, bytes(&WirePaused::from(it))),
+        Event::BoxResumed(it) => body(kind::BOX_RESUMED, bytes(&WireResumed::from(it))),
+        Event::HeadsSeen(it) => body(kind::HEADS_SEEN, bytes(&WireSeen::from(it))),
         Event::DeviceNamed(it) => body(kind::DEVICE_NAMED, bytes(&it.name)),
         Event::Report(it) => body(kind::REPORT, bytes(&WireReport::from(it))),
         Event::Thinned(it) => body(kind::THINNED, thinned::encode(it)),
@@ -167,8 +177,11 @@ pub(super) fn decode(kind: u16, body: &[u8]) -> Option<Event> {
             reason: whole(body)?,
         }),
         kind::NOTICE => Event::Notice(whole::<WireNotice>(body)?.event()?),
-        kind::REQUEST => Event::Request(whole::<WireRequest>(body)?.event()?),
-        kind::RECEIPT => Event::Receipt(whole::<WireReceipt>(body)?.into()),
+        kind::REQUEST => Event::Request(request::decode(body)?),
+        kind::RECEIPT => Event::Receipt(whole::<WireReceipt>(body)?.event()?),
+        kind::BOX_PAUSED => Event::BoxPaused(whole::<WirePaused>(body)?.event()?),
+        kind::BOX_RESUMED => Event::BoxResumed(whole::<WireResumed>(body)?.into()),
+        kind::HEADS_SEEN => Event::HeadsSeen(whole::<WireSeen>(body)?.event()?),
         kind::DEVICE_NAMED => Event::DeviceNamed(DeviceNamed { name: whole(body)? }),
         kind::THINNED => Event::Thinned(thinned::decode(body)?),
         kind::REPORT => Event::Report(whole::<WireReport>(body)?.report()?),
@@ -196,7 +209,7 @@ codes!(from_code, from_of, HostFrom { Dns = 1, None = 2, Sni = 3 });
 codes!(refusal_code, refusal_of, Refusal {
     OutsideReach = 1, NameOutsideReach = 2, AnswerWithheld = 3, Multicast = 4, SelfConnect = 5,
     Protocol = 6, Limit = 7, StoreUnavailable = 8, BoxStopping = 9,
-    OtherHost = 15, UnreadableHello = 16, NoPing = 20,
+    OtherHost = 15, UnreadableHello = 16, NoPing = 20, BoxPaused = 21,
 });
 codes!(end_code, end_of, EndReason {
     Closed = 1, ResetByBox = 2, ResetByPeer = 3, DialRefused = 4, DialUnreachable = 5,
@@ -205,8 +218,8 @@ codes!(end_code, end_of, EndReason {
 });
 codes!(rule_code, rule_of, Rule {
     LocalFromInternetOnly = 1, StoreWentBack = 2, ThinnedEarly = 3, CaptureStarted = 4,
+    TwoOfOneNumber = 5, HeadWithheld = 6,
 });
-codes!(request_code, request_of, RequestKind { Stop = 1 });
 
 /// IANA protocol numbers, except a DNS question, which is 256.
 fn proto_code(proto: Proto) -> u16 {
@@ -479,108 +492,5 @@ impl WireBoxEnded {
             processes_left: self.processes_left,
             flows_reset: self.flows_reset,
         })
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct WireRequest {
-    id: [u8; 16],
-    node: [u8; 32],
-    box_id: [u8; 16],
-    incarnation: [u8; 16],
-    kind: u8,
-}
-
-impl From<&Request> for WireRequest {
-    fn from(it: &Request) -> Self {
-        Self {
-            id: it.id.0,
-            node: it.node.0,
-            box_id: it.box_id.0,
-            incarnation: it.incarnation.0,
-            kind: request_code(it.kind),
-        }
-    }
-}
-
-impl WireRequest {
-    fn event(self) -> Option<Request> {
-        Some(Request {
-            id: RequestId(self.id),
-            node: DeviceId(self.node),
-            box_id: BoxId(self.box_id),
-            incarnation: Incarnation(self.incarnation),
-            kind: request_of(self.kind)?,
-        })
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct WireReceipt {
-    request: [u8; 16],
-    from: [u8; 32],
-    outcome: WireOutcome,
-}
-
-/// Order is part of the format: new variants go last.
-#[derive(Serialize, Deserialize)]
-enum WireOutcome {
-    Stopped {
-        processes_ended: Option<u32>,
-        processes_left: Option<u32>,
-        flows_reset: Option<u32>,
-        took_ms: u32,
-    },
-    AlreadyOver,
-    Denied(String),
-}
-
-impl From<&Receipt> for WireReceipt {
-    fn from(it: &Receipt) -> Self {
-        let outcome = match &it.outcome {
-            &RequestOutcome::Stopped {
-                processes_ended,
-                processes_left,
-                flows_reset,
-                took_ms,
-            } => WireOutcome::Stopped {
-                processes_ended,
-                processes_left,
-                flows_reset,
-                took_ms,
-            },
-            RequestOutcome::AlreadyOver => WireOutcome::AlreadyOver,
-            RequestOutcome::Denied(why) => WireOutcome::Denied(why.clone()),
-        };
-        Self {
-            request: it.request.0,
-            from: it.from.0,
-            outcome,
-        }
-    }
-}
-
-impl From<WireReceipt> for Receipt {
-    fn from(it: WireReceipt) -> Self {
-        let outcome = match it.outcome {
-            WireOutcome::Stopped {
-                processes_ended,
-                processes_left,
-                flows_reset,
-                took_ms,
-            } => RequestOutcome::Stopped {
-                processes_ended,
-                processes_left,
-                flows_reset,
-                took_ms,
-            },
-            WireOutcome::AlreadyOver => RequestOutcome::AlreadyOver,
-            WireOutcome::Denied(why) => RequestOutcome::Denied(why),
-        };
-        Self {
-            request: RequestId(it.request),
-            from: DeviceId(it.from),
-            outcome,
-        }
     }
 }

@@ -90,6 +90,9 @@ impl Digest {
             | Event::Thinned(_)
             | Event::CaptureStarted(_)
             | Event::AuditHere(_)
+            | Event::BoxPaused(_)
+            | Event::BoxResumed(_)
+            | Event::HeadsSeen(_)
             | Event::Newer(_) => {}
         }
     }

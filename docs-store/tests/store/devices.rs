@@ -281,10 +281,18 @@ fn two_envelopes_of_one_number_are_told_as_a_fork() {
         ..fields
     };
     let after = bailey_envelope::seal(&keys(1), after, 1, &key, b"x", [0; 24]).unwrap();
-    assert!(matches!(
-        refused(b.ingest(&after.bytes, NOW)),
-        IngestError::Fork(_)
-    ));
+    let IngestError::Fork(fork) = refused(b.ingest(&after.bytes, NOW)) else {
+        panic!("no fork")
+    };
+    let both = (head.seq, head.hash, other.hash);
+    assert_eq!((fork.seq, fork.ours, fork.theirs), both);
+    // Both are there to be shown, and the store holds.
+    let mut reader = bailey_docs_store::Reader::open(_dir_b.path(), keys(2)).unwrap();
+    let forks = reader.check_rest().unwrap().forks;
+    let listed = |fork: &bailey_docs_store::Fork| (fork.seq, fork.ours, fork.theirs);
+    assert_eq!(forks.iter().map(listed).collect::<Vec<_>>(), [both, both]);
+    let of_chain = reader.check_chain(&head.chain).unwrap();
+    assert_eq!(of_chain.faulty, 0, "{:?}", of_chain.faults);
 }
 
 #[test]

@@ -53,6 +53,9 @@ pub enum ToGate {
     /// Say the headers of every packet from here on ([`FromGate::Captured`]), or no
     /// more: the last of them then say that they are.
     Capture(bool),
+    /// The box's processes are held from here on, or go on: while they are, nothing
+    /// new begins in either direction. Answered by [`FromGate::Held`].
+    Hold(bool),
     /// The box has ended by itself: what its programs had sent goes on for a while,
     /// nothing new does. Then as [`Self::Stop`].
     Finish,
@@ -157,6 +160,8 @@ pub enum FromGate {
         /// Flows that it does not grant, which were reset.
         flows_reset: u32,
     },
+    /// The answer to [`ToGate::Hold`].
+    Held(bool),
     /// The answer to [`ToGate::Explain`].
     Explained(Explained),
     /// Headers of packets, while they are asked for ([`ToGate::Capture`]).

@@ -108,6 +108,8 @@ pub(crate) struct Common {
     pub(crate) actions: VecDeque<Action>,
     pub(crate) progress: Progress,
     pub(crate) stopping: bool,
+    /// Nothing of the box runs: what is there stays, nothing new begins.
+    pub(crate) paused: bool,
     tickets: HashMap<u64, Waits>,
     next_ticket: u64,
     next_flow: u64,
@@ -124,6 +126,7 @@ impl Common {
             actions: VecDeque::new(),
             progress: Progress::default(),
             stopping: false,
+            paused: false,
             tickets: HashMap::new(),
             next_ticket: 1,
             next_flow: 1,
@@ -148,6 +151,8 @@ impl Common {
     pub(crate) fn closed(&self) -> Option<Refusal> {
         if self.stopping {
             Some(Refusal::BoxStopping)
+        } else if self.paused {
+            Some(Refusal::BoxPaused)
         } else if !self.told.has_room() {
             Some(Refusal::Limit)
         } else {

@@ -107,6 +107,10 @@ impl Door {
         if common.stopping {
             return;
         }
+        // Whoever asked does not run; it asks again when it does.
+        if common.paused {
+            return self.unanswered(ends);
+        }
         let Some(&[hi, lo]) = data.first_chunk() else {
             return self.unanswered(ends);
         };

@@ -364,6 +364,13 @@ impl Gate {
         self.door.flush(&mut self.common, now, out);
     }
 
+    /// The box's processes are held, or go on. While they are held what is established
+    /// stays as it is, and nothing new begins in either direction: a box whose kernel
+    /// alone answers would seem to be there.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.common.paused = paused;
+    }
+
     /// The box has ended by itself: nothing new begins from now on. What its programs
     /// had sent when they ended is with its kernel and this gate; [`Self::is_finished`]
     /// says when it is all with the node's.

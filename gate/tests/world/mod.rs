@@ -381,9 +381,10 @@ fn answer(
                 let opened = flows.into_iter().map(GateEvent::FlowOpened);
                 events.lock().unwrap().extend(opened);
             }
-            FromGate::Reached { .. } | FromGate::Explained(_) | FromGate::Captured { .. } => {
-                panic!("nobody asked")
-            }
+            FromGate::Reached { .. }
+            | FromGate::Held(_)
+            | FromGate::Explained(_)
+            | FromGate::Captured { .. } => panic!("nobody asked"),
             FromGate::Event { ticket, event } => {
                 events.lock().unwrap().push(event);
                 let answer = match (ticket, *word.lock().unwrap()) {

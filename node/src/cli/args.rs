@@ -46,14 +46,19 @@ pub(crate) enum Verb {
     Screenshot(ScreenshotArgs),
     /// Say what this machine can do for a box, what not, and what would help.
     Doctor(DoctorArgs),
-    /// Let a running box dial more.
+    /// Let a running box dial more, here or on another device.
     Allow(ChangeArgs),
-    /// Take away what a running box may dial; flows that go there are reset.
+    /// Take away what a running box may dial, here or on another device; flows that go there
+    /// are reset.
     Deny(ChangeArgs),
     /// Say why a box may or may not dial something, and what would let it.
     Why(WhyArgs),
     /// Stop a box, here or on another device.
     Stop(StopArgs),
+    /// Let no process of a box run until it is resumed, here or on another device.
+    Pause(StopArgs),
+    /// Let the processes of a paused box go on, here or on another device.
+    Resume(StopArgs),
     /// Show the notices of all your devices.
     Notices(NoticesArgs),
     /// Look after what is kept.
@@ -273,12 +278,15 @@ pub(crate) struct FlowsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ChangeArgs {
-    /// The box: NAME or its id.
+    /// The box: NAME, its id, or NAME@DEVICE.
     #[arg(value_name = "BOX")]
     pub(crate) target: String,
     /// Terms as in --reach: internet, local, HOST[:PORT], ADDRESS[/LEN][:PORT].
     #[arg(value_name = "TERM", required = true)]
     pub(crate) terms: Vec<String>,
+    /// How many seconds to wait for a receipt from another device.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub(crate) wait: u64,
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,7 +10,7 @@ use super::{out, read, recovery};
 use crate::api::{Ask, Failure, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
-use crate::rows::DeviceRow;
+use crate::rows::{DeviceRow, GapRow};
 use crate::show;
 
 /// Lets another device join.
@@ -145,10 +145,11 @@ pub(super) fn list(args: &JsonArgs) -> Result<u8, Failure> {
                 row.role,
                 state_of(&row)
             ))?;
-            match &row.conflict {
-                Some(conflict) => out::line(&format!("    {}", show::text(conflict))),
-                None => Ok(()),
-            }
+            let found = findings_of(&row);
+            let lines = row.conflict.iter().chain(&found);
+            lines
+                .map(|line| format!("    {}", show::sentence(line)))
+                .try_for_each(|line| out::line(&line))
         }
         _ => Ok(()),
     })?;
@@ -175,6 +176,28 @@ fn state_of(row: &DeviceRow) -> String {
             format!("{state}; not confirmed by {}", names.join(", "))
         }
     }
+}
+
+/// What is to be known of a device beside its state.
+fn findings_of(row: &DeviceRow) -> Vec<String> {
+    let gap = |gap: &GapRow| {
+        let (have, shows) = match gap.shown {
+            true => (gap.have, format!("{} shows", row.name)),
+            false => (gap.have, "here are".to_owned()),
+        };
+        format!(
+            "{}: {} saw {} envelopes (said {}), {shows} {have}",
+            gap.doc, gap.by, gap.seen, gap.at
+        )
+    };
+    let mut found: Vec<String> = row.gaps.iter().map(gap).collect();
+    let went_back = row.went_back.as_ref();
+    found.extend(went_back.map(|at| format!("went back to an older copy, seen {at}")));
+    let two = row.two_of_one.as_ref();
+    found.extend(two.map(|at| {
+        format!("signed two envelopes with one number, seen {at}: bailey store check has both")
+    }));
+    found
 }
 
 fn ask(ask: &Ask) -> Result<Client, Failure> {

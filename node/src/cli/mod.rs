@@ -3,6 +3,7 @@
 mod accounts;
 mod allow;
 mod args;
+mod ask;
 mod attend;
 mod demo;
 mod device;
@@ -20,7 +21,6 @@ mod relay;
 mod report;
 mod run;
 mod screenshot;
-mod stop;
 mod store;
 mod summary;
 mod why;
@@ -72,7 +72,9 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Allow(args) => allow::change(&args, Way::Allow),
         Verb::Deny(args) => allow::change(&args, Way::Deny),
         Verb::Why(args) => why::why(&args),
-        Verb::Stop(args) => stop::stop(&args),
+        Verb::Stop(args) => ask::stop(&args),
+        Verb::Pause(args) => ask::pause(&args),
+        Verb::Resume(args) => ask::resume(&args),
         Verb::Store(StoreVerb::Check(args)) => store::check(&args),
         Verb::Store(StoreVerb::Repair(args)) => store::repair(&args),
         Verb::Device(DeviceVerb::Add(args)) => device::add(&args),

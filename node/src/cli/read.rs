@@ -160,12 +160,22 @@ fn box_line(row: &BoxRow) -> String {
         show::text(end),
         show::text(&row.reach),
         show::text(&command.join(" ")),
-        if row.audit == "here" {
-            "  (audit kept there alone)"
-        } else {
-            ""
-        },
+        notes_of(row),
     )
+}
+
+/// What else is to be said of a box.
+fn notes_of(row: &BoxRow) -> String {
+    let mut notes = Vec::new();
+    if row.audit == "here" {
+        notes.push("audit kept there alone".to_owned());
+    }
+    let asked = row.asked.iter();
+    notes.extend(asked.map(|asked| format!("{}: {}", asked.what, asked.state)));
+    match notes.is_empty() {
+        true => String::new(),
+        false => format!("  ({})", show::text(&notes.join("; "))),
+    }
 }
 
 /// One row for a person: time, verdict, what, and how it went.

@@ -83,6 +83,9 @@ fn print(row: &CheckRow) -> Result<(), Failure> {
     for fault in &row.faults {
         out::line(&format!("    {}", show::sentence(fault)))?;
     }
+    for proof in &row.two_of_one {
+        out::line(&format!("! {}", show::sentence(proof)))?;
+    }
     Ok(())
 }
 

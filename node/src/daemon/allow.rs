@@ -7,7 +7,8 @@
 //!
 //! Both entries (the box's document and the node's) are asked for in the same
 //! turn of the loop as the gate is told, so what the gate says of flows that it
-//! reset stands after them. A box's changes are made one at a time.
+//! reset stands after them. A box's changes are made one at a time, whichever device
+//! they come from; one that gives and rests on another state of the box is refused.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,16 +17,19 @@ use bailey_docs_store::{DocId, Urgency};
 use bailey_gate_proto::channel::ToGate;
 use bailey_gate_proto::{NodeAddrs, classify};
 use bailey_model::{
-    AddrClass, ChangeReachError, ChangedBy, Event, Reach, ReachChanged, ReachTerm, Tier,
+    AddrClass, ChangeReachError, Event, Reach, ReachChanged, ReachTerm, RequestKind,
+    RequestOutcome, StateHash, Tier,
 };
 
 use super::Node;
 use super::event::{ConnId, RunId};
-use super::run_state::{Phase, Run};
+use super::fold::BoxState;
+use super::pause::by;
+use super::run_state::{Phase, Run, Waiting};
 use super::store::Tag;
 use super::why::Asked;
 use crate::account;
-use crate::api::{Failure, Tell, Way};
+use crate::api::{Failure, Reached, Tell, Way};
 use crate::log::log;
 use crate::{grant, show};
 
@@ -49,9 +53,11 @@ pub(crate) struct Questions {
 /// A change that has not begun.
 #[derive(Debug)]
 struct Wanted {
-    conn: ConnId,
+    asker: Waiting,
     way: Way,
     terms: Reach,
+    /// The state of the box that it rests on.
+    state: Option<StateHash>,
 }
 
 /// An entry that could not be written.
@@ -66,7 +72,7 @@ struct Unwritten {
 /// A change under way.
 #[derive(Debug)]
 struct Change {
-    conn: ConnId,
+    asker: Waiting,
     way: Way,
     old: Reach,
     new: Reach,
@@ -85,47 +91,62 @@ impl Node {
         way: Way,
         terms: &[String],
     ) -> Result<(), Failure> {
+        let state = self.fold.resolve(target, self.this)?;
+        if state.writer != self.this {
+            let all = parse(terms)?;
+            let kind = match way {
+                Way::Allow => RequestKind::Allow,
+                Way::Deny => RequestKind::Deny,
+            };
+            if way == Way::Allow {
+                refuse_empty_words(&all)?;
+            }
+            return self.ask_device(conn, &state, kind, all.to_string());
+        }
+        let id = self.change_target(&state)?;
+        self.change_run(id, way, terms, (Waiting::Conn(conn), None))
+    }
+
+    /// Gives terms to a run, or takes them away; whoever asked is answered when it is
+    /// done. With the state of the box that this rests on, if it rests on one.
+    pub(super) fn change_run(
+        &mut self,
+        id: RunId,
+        way: Way,
+        terms: &[String],
+        (asker, state): (Waiting, Option<StateHash>),
+    ) -> Result<(), Failure> {
         let terms = parse(terms)?;
         if way == Way::Allow {
             refuse_empty_words(&terms)?;
         }
-        let id = self.change_target(target)?;
         let run = self.runs.get_mut(&id);
-        let run = run.ok_or_else(|| Failure::usage(format!("{target:?} does not run")))?;
+        let run = run.ok_or_else(|| Failure::usage("it does not run"))?;
+        takes_changes(run)?;
         if run.questions.next.len() >= MAX_WAITING {
-            let text = format!("{MAX_WAITING} changes of {target:?} wait already");
+            let text = format!("{MAX_WAITING} changes of {} wait already", run.name);
             return Err(Failure::host(text));
         }
-        run.questions.next.push_back(Wanted { conn, way, terms });
+        run.questions.next.push_back(Wanted {
+            asker,
+            way,
+            terms,
+            state,
+        });
         self.begin_changes(id);
         Ok(())
     }
 
     /// The running gated box of this node that is meant.
-    fn change_target(&self, target: &str) -> Result<RunId, Failure> {
-        let state = self.fold.resolve(target, self.this)?;
-        let name = show::text(&state.name);
-        if state.writer != self.this {
-            let device = show::text(&self.fold.device_name(state.writer));
-            let text = format!("{name} runs on {device}; its reach can be changed there alone");
-            return Err(Failure::usage(text));
-        }
+    fn change_target(&self, state: &BoxState) -> Result<RunId, Failure> {
         let same = |run: &Run| run.incarnation == state.incarnation;
-        match self.runs.iter().find(|(_, run)| same(run)) {
-            Some((_, run)) if run.tier != Tier::Gated => Err(Failure::usage(format!(
-                "{name} is an {} box: nothing decides its flows, so it has no reach",
-                run.tier
-            ))),
-            Some((id, run)) if run.phase == Phase::Running && run.gate.is_some() => Ok(*id),
-            Some((_, run)) if run.phase == Phase::Making => {
-                Err(Failure::host(format!("{name} is still starting")))
-            }
-            Some((_, run)) if run.phase == Phase::Running => Err(Failure::host(format!(
-                "{name} has no gate, and so no network"
-            ))),
-            _ => Err(Failure::usage(format!("{name} does not run"))
-                .hint("its next run begins with the --reach that it is given")),
-        }
+        let Some((id, run)) = self.runs.iter().find(|(_, run)| same(run)) else {
+            let name = show::text(&state.name);
+            return Err(Failure::usage(format!("{name} does not run"))
+                .hint("its next run begins with the --reach that it is given"));
+        };
+        takes_changes(run)?;
+        Ok(*id)
     }
 
     /// Begins the next change, if none is under way. What cannot be, or changes
@@ -136,10 +157,28 @@ impl Node {
             if run.questions.change.is_some() || run.phase != Phase::Running {
                 return;
             }
-            let Some(Wanted { conn, way, terms }) = run.questions.next.pop_front() else {
+            let Some(wanted) = run.questions.next.pop_front() else {
                 return;
             };
-            let old = run.reach.clone();
+            let Wanted {
+                asker,
+                way,
+                terms,
+                state,
+            } = wanted;
+            let (incarnation, old, name) = (run.incarnation, run.reach.clone(), run.name.clone());
+            // What was taken back and is not entered yet is no state that others know.
+            let unentered = state.is_some() && !run.questions.unwritten.is_empty();
+            let rests = match unentered {
+                true => Err(RequestOutcome::Changed(
+                    "its reach was narrowed since".to_owned(),
+                )),
+                false => self.still_rests(incarnation, state),
+            };
+            if let Err(changed) = rests {
+                self.answer(asker, changed);
+                continue;
+            }
             let new = match way {
                 Way::Allow => old.with(&terms),
                 Way::Deny => old.without(&terms, is_within),
@@ -147,27 +186,31 @@ impl Node {
             let new = match new {
                 Ok(new) if new != old => new,
                 Ok(_) => {
-                    let unchanged = told(&run.name, &old, &old, Some(0));
-                    self.finish(conn, unchanged);
+                    self.enter_unchanged(id, way, asker);
+                    self.answer_change(asker, Ok(told(&name, &old, &old, Some(0))));
                     continue;
                 }
                 Err(error) => {
-                    let failure = refused(&run.name, &old, &error);
-                    self.tell(conn, Tell::Failed(failure));
+                    self.enter_unchanged(id, way, asker);
+                    let failure = refused(&name, &old, &error);
+                    self.answer_change(asker, Err(failure));
                     continue;
                 }
+            };
+            let Some(run) = self.runs.get_mut(&id) else {
+                return;
             };
             let entry = ReachChanged {
                 box_id: run.box_id,
                 incarnation: run.incarnation,
                 old: old.to_string(),
                 new: new.to_string(),
-                by: ChangedBy::Here,
+                by: by(asker),
             };
             run.questions.unwritten.clear();
             let doc = run.doc();
             run.questions.change = Some(Change {
-                conn,
+                asker,
                 way,
                 old,
                 new: new.clone(),
@@ -275,7 +318,12 @@ impl Node {
             return;
         };
         let tell = match &change.failed {
-            None => told(&run.name, &change.old, &change.new, change.flows_reset),
+            None => Ok(told(
+                &run.name,
+                &change.old,
+                &change.new,
+                change.flows_reset,
+            )),
             Some(why) => {
                 let stays = match change.way {
                     Way::Allow => "its reach is as it was",
@@ -285,11 +333,45 @@ impl Node {
                 };
                 log!("{}: a change of its reach was not entered: {why}", run.name);
                 let text = format!("the audit cannot be written: {why}; {stays}");
-                Tell::Failed(Failure::host(text))
+                Err(Failure::host(text))
             }
         };
-        self.finish(change.conn, tell);
+        self.answer_change(change.asker, tell);
         self.begin_changes(id);
+    }
+
+    /// A person said no to what was not granted anyway. Where another device may ask to
+    /// grant it, and that is under way, it must not be done after this.
+    fn enter_unchanged(&mut self, id: RunId, way: Way, asker: Waiting) {
+        let alone = self.devices.known() < 2;
+        let Some(run) = self.runs.get(&id).filter(|_| way == Way::Deny && !alone) else {
+            return;
+        };
+        let reach = run.reach.to_string();
+        let event = Event::ReachChanged(ReachChanged {
+            box_id: run.box_id,
+            incarnation: run.incarnation,
+            old: reach.clone(),
+            new: reach,
+            by: by(asker),
+        });
+        self.append(DocId::Node, event, Urgency::Urgent, Tag::None);
+    }
+
+    /// What came of a change, to whoever asked for it.
+    fn answer_change(&mut self, asker: Waiting, came: Result<Reached, Failure>) {
+        match (asker, came) {
+            (Waiting::Conn(conn), Ok(reached)) => self.finish(conn, Tell::Reach(reached)),
+            (Waiting::Conn(conn), Err(failure)) => self.tell(conn, Tell::Failed(failure)),
+            (_, Ok(reached)) => {
+                let outcome = RequestOutcome::Reach {
+                    reach: reached.new,
+                    flows_reset: reached.flows_reset,
+                };
+                self.answer(asker, outcome);
+            }
+            (_, Err(failure)) => self.answer(asker, RequestOutcome::NotDone(failure.text)),
+        }
     }
 
     /// The gate is gone, or the box over: whoever waits is told.
@@ -297,10 +379,10 @@ impl Node {
         let Questions {
             change, next, why, ..
         } = questions;
-        let changes = change.into_iter().map(|change| change.conn);
-        for conn in changes.chain(next.into_iter().map(|wanted| wanted.conn)) {
+        let changes = change.into_iter().map(|change| change.asker);
+        for asker in changes.chain(next.into_iter().map(|wanted| wanted.asker)) {
             let failure = Failure::host("the box ended, or its gate did, before it answered");
-            self.tell(conn, Tell::Failed(failure));
+            self.answer_change(asker, Err(failure));
         }
         for asked in why {
             self.explain_here(asked);
@@ -335,8 +417,26 @@ fn refuse_empty_words(terms: &Reach) -> Result<(), Failure> {
     Ok(())
 }
 
-fn told(name: &str, old: &Reach, new: &Reach, flows_reset: Option<u32>) -> Tell {
-    Tell::Reach {
+/// Whether the reach of a run can be changed.
+fn takes_changes(run: &Run) -> Result<(), Failure> {
+    let name = show::text(&run.name);
+    match run.phase {
+        _ if run.tier != Tier::Gated => Err(Failure::usage(format!(
+            "{name} is an {} box: nothing decides its flows, so it has no reach",
+            run.tier
+        ))),
+        Phase::Running if run.gate.is_some() => Ok(()),
+        Phase::Making => Err(Failure::host(format!("{name} is still starting"))),
+        Phase::Running => Err(Failure::host(format!(
+            "{name} has no gate, and so no network"
+        ))),
+        Phase::Ending | Phase::Closing => Err(Failure::usage(format!("{name} does not run"))
+            .hint("its next run begins with the --reach that it is given")),
+    }
+}
+
+fn told(name: &str, old: &Reach, new: &Reach, flows_reset: Option<u32>) -> Reached {
+    Reached {
         name: name.to_owned(),
         old: old.to_string(),
         new: new.to_string(),

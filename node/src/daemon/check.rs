@@ -1,6 +1,6 @@
 //! `bailey store check`: everything that is kept is looked at beside the writer.
 
-use bailey_docs_store::{Checked, CheckedRest};
+use bailey_docs_store::{Checked, CheckedRest, Fork};
 
 use super::reading::Desk;
 use super::store;
@@ -55,7 +55,16 @@ fn row_of(checked: Checked) -> CheckRow {
         thinned: checked.thinned,
         faulty: checked.faulty,
         faults: checked.faults.into_iter().map(fault).collect(),
+        two_of_one: Vec::new(),
     }
+}
+
+fn two_of_one(fork: &Fork) -> String {
+    let writer = rows::short(&fork.chain.writer);
+    format!(
+        "{writer} signed two envelopes with the number {} ({}): {} and {}",
+        fork.seq, fork.chain.doc, fork.ours, fork.theirs
+    )
 }
 
 fn row_of_rest(rest: CheckedRest) -> CheckRow {
@@ -70,5 +79,6 @@ fn row_of_rest(rest: CheckedRest) -> CheckRow {
         thinned: 0,
         faulty: rest.faults.len() as u64,
         faults: rest.faults,
+        two_of_one: rest.forks.iter().map(two_of_one).collect(),
     }
 }

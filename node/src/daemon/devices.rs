@@ -11,6 +11,7 @@ use bailey_sync::{Endpoint, EndpointConfig, IngestFailure, SyncCommand, SyncEven
 use tokio::sync::mpsc;
 
 use super::event::NodeEvent;
+use super::heads::{Ahead, Clocks, Said};
 use super::membership::Heard;
 use super::store::StoreAsk;
 use super::{Node, clock};
@@ -31,6 +32,8 @@ const MAX_FILE: u64 = 256 << 10;
 pub(super) struct Devices {
     members: Members,
     heard: Heard,
+    clocks: Clocks,
+    pub(super) said: Said,
     endpoint: Option<Running>,
     up: BTreeSet<DeviceId>,
     addrs: BTreeMap<DeviceId, Vec<SocketAddr>>,
@@ -48,6 +51,7 @@ struct Running {
 impl Devices {
     /// What the store had at the start.
     pub(super) fn begin(&mut self, heads: Vec<Head>, members: Members) {
+        self.said.begin(&heads);
         self.heads = heads.into_iter().map(|head| (head.chain, head)).collect();
         self.members = members;
     }
@@ -67,10 +71,30 @@ impl Devices {
 
     pub(super) fn note_heard(&mut self, device: DeviceId, at: Timestamp, now: Timestamp) {
         self.heard.note(device, at, now);
+        self.clocks.note(device, at, Instant::now());
     }
 
     pub(super) fn is_up(&self, device: DeviceId) -> bool {
         self.up.contains(&device)
+    }
+
+    /// The devices that have a session with this one.
+    pub(super) fn up_now(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.up.iter().copied()
+    }
+
+    /// What was said of chains, and how far they are here.
+    pub(super) fn said_and_heads(&mut self) -> (&mut Said, &BTreeMap<ChainId, Head>) {
+        (&mut self.said, &self.heads)
+    }
+
+    /// What is not here of a device's chains although somebody saw it.
+    pub(super) fn missing(
+        &self,
+        writer: DeviceId,
+        now: (Timestamp, Instant),
+    ) -> Vec<(ChainId, u64, Ahead)> {
+        self.said.missing(writer, &self.heads, now)
     }
 
     pub(super) fn any_up(&self) -> bool {
@@ -95,11 +119,9 @@ impl Devices {
         &self.addrs
     }
 
-    /// Whether a device may ask for a stop now.
-    pub(super) fn may_stop(&self, device: DeviceId) -> bool {
-        self.members
-            .get(&device)
-            .is_some_and(|member| member.role.may_stop())
+    /// What a device's clock says now at least, by what was heard of it.
+    pub(super) fn time_at(&self, device: DeviceId, now: Instant) -> Option<Timestamp> {
+        self.clocks.at(device, now)
     }
 
     /// The port of the endpoint, on every address of the node.
@@ -306,6 +328,7 @@ impl Node {
                 ..
             } => {
                 self.devices.up.insert(peer);
+                self.devices.said.up(peer);
                 let now = clock::now();
                 self.devices.heard.note(peer, now, now);
                 if listen_port != 0 {
@@ -317,6 +340,7 @@ impl Node {
             }
             SyncEvent::Down { peer, reason } => {
                 self.devices.up.remove(&peer);
+                self.devices.said.down(peer);
                 self.nearby.want();
                 let now = clock::now();
                 self.devices.heard.note(peer, now, now);
@@ -347,7 +371,7 @@ impl Node {
                     rows::short(&peer)
                 );
             }
-            SyncEvent::CaughtUp { .. } => {}
+            SyncEvent::CaughtUp { peer } => self.devices.said.caught_up(peer, Instant::now()),
         }
     }
 
@@ -370,8 +394,10 @@ impl Node {
                 self.fold.push(writer, &entry);
             }
             self.follow(writer, doc, &entry);
-            if let Event::Receipt(receipt) = &entry.event {
-                self.on_receipt(receipt, writer);
+            match &entry.event {
+                Event::Receipt(receipt) => self.on_receipt(receipt, writer),
+                Event::HeadsSeen(seen) => self.on_heads_seen(writer, entry.ts, seen),
+                _ => {}
             }
         }
         self.answer_requests();

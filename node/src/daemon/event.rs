@@ -62,6 +62,16 @@ pub(crate) enum NodeEvent {
     Gate { run: RunId, said: FromGate },
     /// A gate is gone.
     GateGone { run: RunId },
+    /// A box's processes stand, or could not be made to.
+    Stands {
+        run: RunId,
+        held: Result<super::still::Held, String>,
+    },
+    /// They go on, or could not be let: what is held of them still.
+    GoesOn {
+        run: RunId,
+        gone: Result<(), (Option<super::still::Held>, String)>,
+    },
     /// All that a detached box wrote is in its log.
     LogOver { run: RunId },
     /// A follower was sent a box's history up to this entry.

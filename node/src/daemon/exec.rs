@@ -103,6 +103,12 @@ impl Node {
         }
         let same = |run: &Run| run.incarnation == state.incarnation;
         match self.runs.iter().find(|(_, run)| same(run)) {
+            Some((_, run)) if run.phase == Phase::Running && run.is_held() => {
+                Err(Failure::host(format!("{name} is paused")).hint(format!(
+                    "bailey resume {} lets it go on",
+                    crate::show::shell_word(&name)
+                )))
+            }
             Some((id, run)) if run.phase == Phase::Running => Ok((*id, name)),
             Some((_, run)) if run.phase == Phase::Making => {
                 Err(Failure::host(format!("{name} is still starting")))
@@ -153,6 +159,10 @@ impl Node {
         let Some(run) = run.filter(|run| run.phase == Phase::Running && !exec.going) else {
             return;
         };
+        if run.is_held() {
+            let failure = Failure::host("its box was paused before it began");
+            return self.end_exec(id, Tell::Failed(failure));
+        }
         exec.going = true;
         exec.fence.send(ToFence::Go, vec![]);
         let (conn, pty) = (exec.conn, exec.pty.take().into_iter().collect());

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use bailey_docs_store::DocId;
 use bailey_model::{
     BoundaryReport, BoxEnd, BoxId, DeviceId, Entry, Event, Incarnation, Notice, Receipt, Request,
-    RequestId, Timestamp,
+    RequestId, RequestOutcome, Rule, StateHash, Timestamp,
 };
+use ring::digest::{Context, SHA256};
 
 use crate::account;
 use crate::api::Failure;
@@ -39,11 +40,43 @@ pub(crate) struct BoxState {
     pub(crate) reach: String,
     pub(crate) command: Vec<String>,
     pub(crate) ended: Option<(Timestamp, BoxEnd)>,
+    /// Whether it is paused.
+    pub(crate) paused: bool,
+    /// Number of the newest entry of its writer's own document that says how it is.
+    changed: u64,
     /// Its audit is kept on its node alone.
     pub(crate) here: bool,
 }
 
 impl BoxState {
+    /// What a request about it rests on: the same for every device that has heard the
+    /// same of it, and another one after each change.
+    pub(crate) fn hash(&self) -> StateHash {
+        let mut hash = Context::new(&SHA256);
+        hash.update(b"bailey/box/v1\0");
+        hash.update(self.id.as_bytes());
+        hash.update(self.incarnation.as_bytes());
+        hash.update(&self.changed.to_le_bytes());
+        hash.update(&[u8::from(self.paused)]);
+        hash.update(self.reach.as_bytes());
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(hash.finish().as_ref());
+        StateHash(bytes)
+    }
+
+    /// How it is, for a person.
+    pub(crate) fn words(&self) -> String {
+        format!("{}, reach {}", self.state_word(), self.reach)
+    }
+
+    fn state_word(&self) -> &'static str {
+        match (&self.ended, self.paused) {
+            (Some(_), _) => "ended",
+            (None, true) => "paused",
+            (None, false) => "running",
+        }
+    }
+
     /// The document of its audit.
     pub(crate) fn doc(&self) -> DocId {
         match self.here {
@@ -88,28 +121,37 @@ impl Fold {
                     reach: started.reach.clone(),
                     command: started.command.clone(),
                     ended: None,
+                    paused: false,
+                    changed: entry.no,
                     here: false,
                 };
                 self.make_room_for_box();
                 self.boxes.insert((writer, started.box_id), state);
             }
             Event::BoxEnded(ended) => {
-                let state = self.boxes.get_mut(&(writer, ended.box_id));
-                if let Some(state) = state.filter(|state| state.incarnation == ended.incarnation) {
+                if let Some(state) = self.run_of(writer, ended.box_id, ended.incarnation) {
                     state.ended = Some((entry.ts, ended.end.clone()));
                 }
             }
             Event::AuditHere(kept) => {
-                let state = self.boxes.get_mut(&(writer, kept.box_id));
-                if let Some(state) = state.filter(|state| state.incarnation == kept.incarnation) {
+                if let Some(state) = self.run_of(writer, kept.box_id, kept.incarnation) {
                     state.here = true;
                 }
             }
             Event::ReachChanged(changed) => {
-                let state = self.boxes.get_mut(&(writer, changed.box_id));
-                if let Some(state) = state.filter(|state| state.incarnation == changed.incarnation)
-                {
+                if let Some(state) = self.run_of(writer, changed.box_id, changed.incarnation) {
                     state.reach.clone_from(&changed.new);
+                    state.changed = entry.no;
+                }
+            }
+            Event::BoxPaused(it) => {
+                if let Some(state) = self.run_of(writer, it.box_id, it.incarnation) {
+                    (state.paused, state.changed) = (true, entry.no);
+                }
+            }
+            Event::BoxResumed(it) => {
+                if let Some(state) = self.run_of(writer, it.box_id, it.incarnation) {
+                    (state.paused, state.changed) = (false, entry.no);
                 }
             }
             Event::DeviceNamed(named) => {
@@ -139,10 +181,22 @@ impl Fold {
             | Event::Granted(_)
             | Event::CaptureStarted(_)
             | Event::Gap(_)
+            | Event::HeadsSeen(_)
             | Event::Thinned(_)
             | Event::Newer(_) => {}
             Event::Report(report) => self.keep_report(writer, entry.ts, report),
         }
+    }
+
+    /// A box in this very incarnation.
+    fn run_of(
+        &mut self,
+        writer: DeviceId,
+        box_id: BoxId,
+        incarnation: Incarnation,
+    ) -> Option<&mut BoxState> {
+        let state = self.boxes.get_mut(&(writer, box_id));
+        state.filter(|state| state.incarnation == incarnation)
     }
 
     fn keep_request(&mut self, writer: DeviceId, request: &Request) {
@@ -229,6 +283,14 @@ impl Fold {
         self.notices.iter()
     }
 
+    /// When a rule last found something about a device, by whichever of them.
+    pub(crate) fn found(&self, rule: Rule, device: DeviceId) -> Option<Timestamp> {
+        let about = |notice: &Notice| notice.evidence.iter().any(|it| it.writer == device);
+        let found = self.notices.iter();
+        let found = found.filter(|(_, _, notice)| notice.rule == rule && about(notice));
+        found.map(|(_, ts, _)| *ts).max()
+    }
+
     /// A request.
     pub(crate) fn request(&self, id: RequestId) -> Option<&RequestState> {
         self.requests.get(&id)
@@ -238,6 +300,51 @@ impl Fold {
     pub(crate) fn unanswered(&self, node: DeviceId) -> Vec<RequestState> {
         let open = |state: &&RequestState| state.request.node == node && state.receipt.is_none();
         self.requests.values().filter(open).cloned().collect()
+    }
+
+    /// The number of a device's next request.
+    pub(crate) fn next_seq(&self, from: DeviceId) -> u64 {
+        let own = self.requests.values().filter(|state| state.from == from);
+        let numbers = own.filter_map(|state| Some(state.request.basis.as_ref()?.seq));
+        numbers.max().unwrap_or(0).saturating_add(1)
+    }
+
+    /// Whether a newer request of the same device about the same run was acted on.
+    pub(crate) fn has_newer(&self, open: &RequestState) -> bool {
+        let seq = |state: &RequestState| state.request.basis.as_ref().map(|basis| basis.seq);
+        let same = |state: &&RequestState| {
+            (state.from, state.request.incarnation) == (open.from, open.request.incarnation)
+        };
+        let done = |state: &RequestState| {
+            matches!(
+                state.receipt.as_ref().map(|receipt| &receipt.outcome),
+                Some(
+                    RequestOutcome::Paused { .. }
+                        | RequestOutcome::Resumed { .. }
+                        | RequestOutcome::Reach { .. }
+                )
+            )
+        };
+        let mut same = self.requests.values().filter(same);
+        same.any(|state| done(state) && seq(state) > seq(open))
+    }
+
+    /// The box of a device in this incarnation, if it is the newest.
+    pub(crate) fn state_of(&self, writer: DeviceId, incarnation: Incarnation) -> Option<&BoxState> {
+        let mut boxes = self.boxes.values();
+        boxes.find(|state| (state.writer, state.incarnation) == (writer, incarnation))
+    }
+
+    /// Requests of a device about a box's run that have no receipt, oldest first.
+    pub(crate) fn open_requests(&self, from: DeviceId, about: &BoxState) -> Vec<&RequestState> {
+        let of = |state: &&RequestState| {
+            (state.from, state.request.node, state.request.incarnation)
+                == (from, about.writer, about.incarnation)
+                && state.receipt.is_none()
+        };
+        let mut open: Vec<_> = self.requests.values().filter(of).collect();
+        open.sort_by_key(|state| state.seen);
+        open
     }
 
     /// What a device calls itself, else the start of its id.
@@ -308,18 +415,14 @@ impl Fold {
             name: state.name.clone(),
             id: state.id.to_string(),
             device: self.device_name(state.writer),
-            state: if state.ended.is_some() {
-                "ended"
-            } else {
-                "running"
-            }
-            .to_owned(),
+            state: state.state_word().to_owned(),
             started: state.started.to_string(),
             ended: state.ended.as_ref().map(|(ts, _)| ts.to_string()),
             end: state.ended.as_ref().map(|(_, end)| rows::end_text(end)),
             reach: state.reach.clone(),
             command: state.command.clone(),
             audit: if state.here { "here" } else { "synced" }.to_owned(),
+            asked: Vec::new(),
         }
     }
 }
@@ -414,6 +517,7 @@ mod tests {
                 box_id: BoxId([1; 16]),
                 incarnation: Incarnation([1; 16]),
                 kind: bailey_model::RequestKind::Stop,
+                basis: None,
             })
         };
         for id in 0..=10_000 {
@@ -445,6 +549,97 @@ mod tests {
         assert_eq!(fold.boxes()[0].reach, "local");
         push(&mut fold, HERE, 5, started("yard", 1, 3));
         assert_eq!(fold.boxes()[0].reach, "internet");
+    }
+
+    fn asked(id: u8, from: u8, seq: u64) -> Event {
+        Event::Request(Request {
+            id: RequestId([id; 16]),
+            node: HERE,
+            box_id: BoxId([1; 16]),
+            incarnation: Incarnation([from; 16]),
+            kind: bailey_model::RequestKind::Pause,
+            basis: Some(bailey_model::Basis {
+                terms: String::new(),
+                state: StateHash([0; 32]),
+                seq,
+                until: None,
+            }),
+        })
+    }
+
+    #[test]
+    fn each_change_of_a_box_is_another_state_and_an_equal_one_back_is_not_the_same() {
+        let mut fold = Fold::default();
+        let (box_id, incarnation) = (BoxId([1; 16]), Incarnation([1; 16]));
+        let by = bailey_model::ChangedBy::Here;
+        let paused = |run| {
+            Event::BoxPaused(bailey_model::BoxPaused {
+                box_id,
+                incarnation: Incarnation([run; 16]),
+                processes: 2,
+                hold: bailey_model::Hold::Signals,
+                by,
+            })
+        };
+        let resumed = Event::BoxResumed(bailey_model::BoxResumed {
+            box_id,
+            incarnation,
+            by,
+        });
+        let unchanged = Event::ReachChanged(bailey_model::ReachChanged {
+            box_id,
+            incarnation,
+            old: "internet".to_owned(),
+            new: "internet".to_owned(),
+            by,
+        });
+        let mut seen = Vec::new();
+        for (no, event) in [started("yard", 1, 1), paused(1), resumed, unchanged]
+            .into_iter()
+            .enumerate()
+        {
+            push(&mut fold, HERE, u64::try_from(no).unwrap() + 1, event);
+            let hash = fold.state_of(HERE, incarnation).unwrap().hash();
+            assert!(!seen.contains(&hash));
+            seen.push(hash);
+        }
+        // Of another run, or by another device, it is nothing.
+        push(&mut fold, HERE, 5, paused(2));
+        push(&mut fold, THERE, 6, paused(1));
+        let state = fold.state_of(HERE, incarnation).unwrap();
+        assert_eq!(Some(&state.hash()), seen.last());
+        assert_eq!(fold.box_row(state).state, "running");
+    }
+
+    #[test]
+    fn a_request_is_behind_what_the_same_device_asked_later_and_was_done() {
+        let mut fold = Fold::default();
+        let done = |id: u8, outcome| {
+            Event::Receipt(Receipt {
+                request: RequestId([id; 16]),
+                from: THERE,
+                outcome,
+            })
+        };
+        assert_eq!(fold.next_seq(THERE), 1);
+        push(&mut fold, THERE, 1, asked(1, 1, 1));
+        push(&mut fold, THERE, 2, asked(2, 1, 2));
+        push(&mut fold, HERE, 3, asked(3, 1, 7));
+        assert_eq!((fold.next_seq(THERE), fold.next_seq(HERE)), (3, 8));
+        let newer = |fold: &Fold| {
+            let open = fold.request(RequestId([1; 16])).unwrap();
+            fold.has_newer(open)
+        };
+        push(&mut fold, HERE, 4, done(2, RequestOutcome::Expired));
+        assert!(!newer(&fold), "what was not done is not newer");
+        let resumed = |processes| RequestOutcome::Resumed {
+            processes,
+            took_ms: 1,
+        };
+        push(&mut fold, HERE, 5, done(3, resumed(None)));
+        assert!(!newer(&fold), "another device's");
+        push(&mut fold, HERE, 6, done(2, resumed(Some(1))));
+        assert!(newer(&fold));
     }
 
     fn report(id: u8, run: u64) -> Event {

@@ -145,10 +145,46 @@ impl BoxCgroup {
         }
     }
 
+    /// What freezes it, where the kernel can (5.2).
+    pub(super) fn freezer(&self) -> Option<Freezer> {
+        let folder = self.folder.clone();
+        folder
+            .join("cgroup.freeze")
+            .exists()
+            .then_some(Freezer { folder })
+    }
+
     /// The limits that its box ran into, in words.
     pub(super) fn met(&self) -> Vec<String> {
         let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         met(&self.limits, &read("memory.events"), &read("pids.events"))
+    }
+}
+
+/// Freezes the group of one box, for as long as that is there.
+#[derive(Debug)]
+pub(super) struct Freezer {
+    folder: PathBuf,
+}
+
+impl Freezer {
+    /// Freezes it, or lets it go on.
+    pub(super) fn set(&self, frozen: bool) -> io::Result<()> {
+        let word = if frozen { "1" } else { "0" };
+        let file = self.folder.join("cgroup.freeze");
+        run(&Op::Write(file, word.to_owned()))
+    }
+
+    /// Whether every process in it stands, by the kernel's word.
+    pub(super) fn stands(&self) -> io::Result<bool> {
+        let events = fs::read_to_string(self.folder.join("cgroup.events"))?;
+        Ok(events.lines().any(|line| line == "frozen 1"))
+    }
+
+    /// How many processes there are in it.
+    pub(super) fn processes(&self) -> io::Result<u32> {
+        let procs = fs::read_to_string(self.folder.join("cgroup.procs"))?;
+        Ok(u32::try_from(procs.lines().count()).unwrap_or(u32::MAX))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bailey_docs_store::{Hash, Members, Removal, Role};
-use bailey_model::{DeviceId, Timestamp};
+use bailey_model::{DeviceId, Rule, Timestamp};
 
 use super::Node;
 use super::event::ConnId;
@@ -305,6 +305,7 @@ impl Node {
             .iter()
             .map(|(id, member)| (*id, member.role.as_str()));
         let former = members.former().map(|(id, _)| (*id, "removed"));
+        let found = |rule, id| self.fold.found(rule, id).map(|at| at.to_string());
         let row = |(id, role): (DeviceId, &str)| {
             let removal = last_removal(members, id).filter(|_| role == "removed");
             DeviceRow {
@@ -320,6 +321,13 @@ impl Node {
                     .map(|it| self.unconfirmed(it.record))
                     .unwrap_or_default(),
                 conflict: self.conflict(id),
+                gaps: match role {
+                    // What comes of it now is kept, and not passed on.
+                    "removed" => Vec::new(),
+                    _ => self.gaps_of(id),
+                },
+                went_back: found(Rule::StoreWentBack, id),
+                two_of_one: found(Rule::TwoOfOneNumber, id),
             }
         };
         current.chain(former).map(row).collect()

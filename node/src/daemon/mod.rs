@@ -19,6 +19,7 @@ mod facts;
 mod fold;
 mod given;
 mod grants;
+mod heads;
 mod launchers;
 mod limits;
 mod lock;
@@ -30,6 +31,7 @@ mod nat64;
 mod nearby;
 mod neighbours;
 mod pairing;
+mod pause;
 mod prepare;
 mod publish;
 mod questions;
@@ -37,12 +39,14 @@ mod reading;
 mod recovery;
 mod refusals;
 mod reports;
+mod requests;
 mod run_state;
 mod runs;
 mod screenshot;
 mod serve;
 mod shared;
 mod slates;
+mod still;
 mod store;
 mod thinned;
 mod trash;
@@ -120,8 +124,7 @@ struct Node {
     changes: membership::Changes,
     /// Questions that wait for the account to be made.
     waiting_account: Vec<(ConnId, questions::Later)>,
-    /// Requests of this node's own command lines, by request id.
-    requests: BTreeMap<bailey_model::RequestId, ConnId>,
+    requests: requests::Requests,
     /// Pictures are taken one at a time.
     picturing: Arc<tokio::sync::Mutex<()>>,
     captures: capture::Captures,
@@ -174,7 +177,7 @@ impl Node {
             short_codes: bailey_sync::pair::ShortCodeBudget::default(),
             changes: membership::Changes::default(),
             waiting_account: Vec::new(),
-            requests: BTreeMap::new(),
+            requests: requests::Requests::default(),
             picturing: Arc::default(),
             captures: capture::Captures::default(),
             metrics: metrics::Metrics::default(),
@@ -203,6 +206,9 @@ impl Node {
         for (_, writer, entry) in &history {
             self.devices.note_heard(*writer, entry.ts, now);
             self.fold.push(*writer, entry);
+            if let Event::HeadsSeen(seen) = &entry.event {
+                self.on_heads_seen(*writer, entry.ts, seen);
+            }
         }
         let lost: Vec<_> = self
             .fold
@@ -328,6 +334,7 @@ impl Node {
             StoreTell::Early(early) => self.on_early(&early),
             StoreTell::WentBack { writer } => self.on_went_back(writer),
             StoreTell::Opened(opened) => self.on_opened(opened),
+            StoreTell::TwoOfOne(fork) => self.on_two_of_one(&fork),
         }
     }
 
@@ -339,7 +346,7 @@ impl Node {
         self.metrics.entered(doc, &entry.event);
         self.follow(self.this, doc, entry);
         match tag {
-            Tag::None | Tag::Listed(_) | Tag::Given(_) | Tag::Report(_) => {}
+            Tag::None | Tag::Listed(_) | Tag::Given(_) | Tag::Report(_) | Tag::Receipt => {}
             Tag::Started(run) => self.on_started(run),
             Tag::Told(run) => {
                 self.give_credit(run);
@@ -355,6 +362,7 @@ impl Node {
             }
             Tag::Reach(run, doc) => self.on_reach_entered(run, doc, Ok(())),
             Tag::ReachAgain(run, doc) => self.on_entered_again(run, doc, true),
+            Tag::Pause(run, doc) => self.on_pause_entered(run, doc, Ok(())),
             Tag::Capture(run) => self.on_capture_entered(run, Ok(())),
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => self.on_request_written(conn, entry),
@@ -390,6 +398,8 @@ impl Node {
             }
             Tag::Reach(run, doc) => self.on_reach_entered(run, doc, Err(why)),
             Tag::ReachAgain(run, doc) => self.on_entered_again(run, doc, false),
+            Tag::Pause(run, doc) => self.on_pause_entered(run, doc, Err(why)),
+            Tag::Receipt => self.on_receipt_unwritten(event),
             Tag::Capture(run) => self.on_capture_entered(run, Err(why)),
             Tag::Ended(run) => self.on_ended(run),
             Tag::Request(conn) => {
@@ -474,6 +484,8 @@ impl Node {
             NodeEvent::LogOver { run } => self.on_log_over(run),
             NodeEvent::Gate { run, said } => self.on_gate(run, said),
             NodeEvent::GateGone { run } => self.on_gate_gone(run),
+            NodeEvent::Stands { run, held } => self.on_stands(run, held),
+            NodeEvent::GoesOn { run, gone } => self.on_goes_on(run, gone),
             NodeEvent::Sync(event) => self.on_sync(event),
             NodeEvent::SyncGone { port } => self.devices.gone(port),
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
@@ -515,12 +527,16 @@ impl Node {
         self.push_facts();
         self.write_refusals();
         self.enter_unwritten();
+        self.enter_unentered_pauses();
+        self.look_at_requests();
         self.enter_unwritten_ends();
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }
         self.note_listeners();
         self.look_nearby(Instant::now());
+        self.say_heads(Instant::now());
+        self.look_for_withheld(Instant::now());
         let busy =
             connected || !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
         if busy {

@@ -6,16 +6,13 @@ use std::sync::Arc;
 
 use bailey_docs_store::{DocId, Role, Urgency};
 use bailey_fence_plan::channel::ToFence;
-use bailey_model::{
-    BoxEnd, DeviceId, Entry, Event, Notice, Receipt, Request, RequestId, RequestKind, StoppedBy,
-    Timestamp,
-};
-use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use bailey_model::{BoxEnd, DeviceId, Entry, Event, Notice, Timestamp};
+use nix::sys::signal::Signal::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::event::{ConnId, RunId};
-use super::fold::BoxState;
+use super::pause::Wish;
 use super::reading::{Desk, Raised};
-use super::run_state::{Phase, Waiting};
+use super::run_state::Phase;
 use super::store::{StoreAsk, Tag};
 use super::{Node, clock};
 use crate::api::{Ask, Failure, FlowFilter, RunAsk, Tell};
@@ -64,12 +61,8 @@ impl Node {
             Ask::Logs { target, follow } => self.on_logs(conn, &target, follow),
             Ask::Screenshot { target } => self.on_screenshot(conn, &target),
             Ask::Ps => {
-                let rows: Vec<_> = self
-                    .fold
-                    .boxes()
-                    .iter()
-                    .map(|state| self.fold.box_row(state))
-                    .collect();
+                let boxes = self.fold.boxes();
+                let rows: Vec<_> = boxes.iter().map(|state| self.box_row(state)).collect();
                 self.answer_all(conn, rows.into_iter().map(Tell::Box).collect());
                 Ok(())
             }
@@ -79,6 +72,8 @@ impl Node {
                 follow,
             } => self.on_flows(conn, &target, filter, follow),
             Ask::Change { target, way, terms } => self.on_change(conn, &target, way, &terms),
+            Ask::Pause { target } => self.on_wish(conn, &target, Wish::Pause),
+            Ask::Resume { target } => self.on_wish(conn, &target, Wish::Resume),
             Ask::Metrics => {
                 let text = self.metrics_text();
                 self.answer_all(conn, vec![Tell::Metrics(text)]);
@@ -251,6 +246,8 @@ impl Node {
         };
         match (run.phase, u8::try_from(signal)) {
             (Phase::Making, Ok(number)) if ends => self.interrupt(id, number),
+            // One that is held is woken by nothing but its resume.
+            _ if signal == SIGCONT as i32 && run.is_held() => {}
             _ => {
                 if let Some(fence) = &run.fence {
                     fence.send(ToFence::Signal(signal), vec![]);
@@ -267,7 +264,7 @@ impl Node {
         self.pairings.remove(&conn);
         self.changes.drop_conn(conn);
         self.drop_execs_of(conn);
-        self.requests.retain(|_, waiting| *waiting != conn);
+        self.requests.drop_conn(conn);
         if let Some(id) = self.run_of(conn) {
             if let Some(run) = self.runs.get_mut(&id) {
                 run.client = None;
@@ -390,124 +387,6 @@ impl Node {
             ts,
             notice: notice.clone(),
             doc: self.fold.doc_of(writer, notice.box_id, notice.incarnation),
-        }
-    }
-
-    fn on_stop(&mut self, conn: ConnId, target: &str) -> Result<(), Failure> {
-        let state = self.fold.resolve(target, self.this)?;
-        if state.writer != self.this {
-            return self.ask_device(conn, &state);
-        }
-        let run = self
-            .runs
-            .iter()
-            .find(|(_, run)| run.incarnation == state.incarnation);
-        match run.map(|(id, _)| *id) {
-            Some(id) => self.stop_run(id, StoppedBy::Here, Waiting::Conn(conn)),
-            None => {
-                let outcome = bailey_model::RequestOutcome::AlreadyOver;
-                self.finish(conn, Tell::StopDone { outcome });
-            }
-        }
-        Ok(())
-    }
-
-    /// A box of another device: the request is written here and goes there.
-    fn ask_device(&mut self, conn: ConnId, state: &BoxState) -> Result<(), Failure> {
-        if state.ended.is_some() {
-            let outcome = bailey_model::RequestOutcome::AlreadyOver;
-            self.finish(conn, Tell::StopDone { outcome });
-            return Ok(());
-        }
-        let id = clock::random().map_err(|error| Failure::host(format!("entropy: {error}")))?;
-        let request = Request {
-            id: RequestId(id),
-            node: state.writer,
-            box_id: state.id,
-            incarnation: state.incarnation,
-            kind: RequestKind::Stop,
-        };
-        self.requests.insert(request.id, conn);
-        self.append(
-            DocId::Requests,
-            Event::Request(request),
-            Urgency::Urgent,
-            Tag::Request(conn),
-        );
-        Ok(())
-    }
-
-    /// The request stands and is on its way.
-    pub(super) fn on_request_written(&mut self, conn: ConnId, entry: &Entry) {
-        let Event::Request(request) = &entry.event else {
-            return;
-        };
-        let tell = Tell::StopAsked {
-            device: self.fold.device_name(request.node),
-            connected: self.devices.is_up(request.node),
-        };
-        self.tell(conn, tell);
-    }
-
-    /// A receipt for a command line that waits here.
-    pub(super) fn on_receipt(&mut self, receipt: &Receipt, from: DeviceId) {
-        let asked = self
-            .fold
-            .request(receipt.request)
-            .map(|state| state.request.node);
-        // Only the node that was asked can answer.
-        if asked != Some(from) {
-            return;
-        }
-        if let Some(conn) = self.requests.remove(&receipt.request) {
-            self.finish(
-                conn,
-                Tell::StopDone {
-                    outcome: receipt.outcome.clone(),
-                },
-            );
-        }
-    }
-
-    /// Requests of other devices to this node, each acted on once.
-    pub(super) fn answer_requests(&mut self) {
-        for open in self.fold.unanswered(self.this) {
-            let (id, from) = (open.request.id, open.from);
-            let being_acted =
-                |waiting: &Waiting| matches!(waiting, Waiting::Request(known, _) if *known == id);
-            if self
-                .runs
-                .values()
-                .any(|run| run.waiting.iter().any(being_acted))
-            {
-                continue;
-            }
-            let RequestKind::Stop = open.request.kind;
-            let run = self
-                .runs
-                .iter()
-                .find(|(_, run)| run.incarnation == open.request.incarnation);
-            let outcome = match run.map(|(id, _)| *id) {
-                _ if !self.devices.may_stop(from) => bailey_model::RequestOutcome::Denied(
-                    "that device may not stop boxes".to_owned(),
-                ),
-                Some(run) => {
-                    self.stop_run(run, StoppedBy::Device(from, id), Waiting::Request(id, from));
-                    continue;
-                }
-                None => bailey_model::RequestOutcome::AlreadyOver,
-            };
-            let receipt = Receipt {
-                request: id,
-                from,
-                outcome,
-            };
-            self.append(
-                DocId::Requests,
-                Event::Receipt(receipt),
-                Urgency::Urgent,
-                Tag::None,
-            );
         }
     }
 }

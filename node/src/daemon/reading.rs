@@ -165,12 +165,7 @@ impl Desk {
     async fn evidence(&self, raised: &Raised, fresh: bool) -> Vec<Entry> {
         let doc = raised.doc;
         let until = Instant::now() + EVIDENCE_LIMIT;
-        let numbers: Vec<u64> = raised
-            .notice
-            .evidence
-            .iter()
-            .map(|place| place.no)
-            .collect();
+        let numbers = entries_of(&raised.notice);
         loop {
             let (desk, writer, wanted) = (self.clone(), raised.writer, numbers.clone());
             let read = tokio::task::spawn_blocking(move || {
@@ -181,7 +176,7 @@ impl Desk {
             });
             let held = read.await.ok().and_then(Result::ok).unwrap_or_default();
             let held: Vec<Entry> = held.into_iter().flatten().collect();
-            let whole = held.len() >= raised.notice.evidence.len();
+            let whole = held.len() >= numbers.len();
             if whole || !fresh || Instant::now() > until {
                 return held;
             }
@@ -227,6 +222,13 @@ pub(super) fn each_row(
     Ok(true)
 }
 
+/// Numbers of the entries that raised a notice. What is about a device names it with
+/// number 0.
+fn entries_of(notice: &Notice) -> Vec<u64> {
+    let numbers = notice.evidence.iter().map(|place| place.no);
+    numbers.filter(|no| *no > 0).collect()
+}
+
 fn notice_row(raised: Raised, entries: &[Entry]) -> NoticeRow {
     let Raised {
         device, ts, notice, ..
@@ -239,7 +241,7 @@ fn notice_row(raised: Raised, entries: &[Entry]) -> NoticeRow {
         rule: notice.rule.as_str().to_owned(),
         box_id: notice.box_id.to_string(),
         device,
-        evidence: notice.evidence.iter().map(|place| place.no).collect(),
+        evidence: entries_of(&notice),
         entries: entries.iter().filter_map(row).collect(),
         text: notice.text,
         box_name: notice.box_name,

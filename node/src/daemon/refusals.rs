@@ -71,7 +71,8 @@ impl Refusals {
         ts: Timestamp,
         (refused, web): (&FlowRefused, bool),
     ) {
-        if refused.direction != Direction::Out || refused.refusal == Refusal::BoxStopping {
+        let box_knows = matches!(refused.refusal, Refusal::BoxStopping | Refusal::BoxPaused);
+        if refused.direction != Direction::Out || box_knows {
             return;
         }
         // What is known of a name's use by now is no other refusal.

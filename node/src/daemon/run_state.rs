@@ -35,6 +35,7 @@ use super::child::Program;
 use super::event::ConnId;
 use super::limits::BoxCgroup;
 use super::logs::LogHandle;
+use super::pause::Pauses;
 use super::publish::Listeners;
 use super::refusals::Refusals;
 use super::reports::Boundary;
@@ -62,7 +63,7 @@ pub(crate) enum Phase {
     Closing,
 }
 
-/// Who waits for the receipt of a stop.
+/// Who waits for what comes of something that was asked of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// A command line of this node.
@@ -163,6 +164,8 @@ pub(crate) struct Run {
     pub(crate) open_flows: BTreeSet<FlowId>,
     /// Changes of its reach, and what its gate was asked.
     pub(crate) questions: Questions,
+    /// Whether it is held.
+    pub(crate) pauses: Pauses,
     /// What it was refused, for itself.
     pub(crate) told: Refusals,
     refusals: BTreeMap<RefusalKey, (FlowRefused, u64)>,
@@ -262,6 +265,7 @@ impl Run {
             waiting: Vec::new(),
             open_flows: BTreeSet::new(),
             questions: Questions::default(),
+            pauses: Pauses::default(),
             told: Refusals::default(),
             refusals: BTreeMap::new(),
             refusals_more: 0,

@@ -10,7 +10,7 @@ use bailey_fence_plan::channel::{FromFence, ToFence};
 use bailey_gate_proto::channel::{FromGate, GateConfig, GateEvent, ToGate};
 use bailey_model::{
     BoxEnd, BoxEnded, BoxStarted, ChildExit, EndReason, Event, FlowEnded, FlowRefused, Gap,
-    Receipt, Refusal, StoppedBy,
+    Refusal, StoppedBy,
 };
 
 use tokio::sync::Semaphore;
@@ -240,6 +240,7 @@ impl Node {
             FromGate::Event { ticket, event } => self.on_gate_event(id, ticket, event),
             FromGate::Noted { first, flows } => self.on_noted(id, first, flows),
             FromGate::Reached { flows_reset } => self.on_reached(id, flows_reset),
+            FromGate::Held(_) => self.on_gate_held(id),
             FromGate::Explained(explained) => self.on_explained(id, explained),
             FromGate::Captured {
                 packets,
@@ -299,6 +300,8 @@ impl Node {
         run.gate = None;
         let questions = std::mem::take(&mut run.questions);
         self.end_questions(questions);
+        // Without it nothing new begins either.
+        self.on_gate_held(id);
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
@@ -502,30 +505,11 @@ impl Node {
             return;
         };
         self.end_questions(std::mem::take(&mut run.questions));
+        self.end_pauses(std::mem::take(&mut run.pauses));
         self.end_execs_in(id, &run);
         let outcome = outcome(&run);
         for waiting in &run.waiting {
-            match *waiting {
-                Waiting::Conn(conn) => self.finish(
-                    conn,
-                    Tell::StopDone {
-                        outcome: outcome.clone(),
-                    },
-                ),
-                Waiting::Request(request, from) => {
-                    let receipt = Receipt {
-                        request,
-                        from,
-                        outcome: outcome.clone(),
-                    };
-                    self.append(
-                        DocId::Requests,
-                        Event::Receipt(receipt),
-                        Urgency::Urgent,
-                        Tag::None,
-                    );
-                }
-            }
+            self.answer(*waiting, outcome.clone());
         }
         if let Some(conn) = run.client {
             self.tell(conn, Tell::Ended(run.ended()));
@@ -560,7 +544,7 @@ impl Node {
         // At the end everything is refused; that is no news.
         let client = run
             .client
-            .filter(|_| refused.refusal != Refusal::BoxStopping);
+            .filter(|_| !matches!(refused.refusal, Refusal::BoxStopping | Refusal::BoxPaused));
         let told = match noted {
             Noted::First => Tell::Refused {
                 refused: refused.clone(),

@@ -15,8 +15,8 @@ use std::sync::mpsc as blocking;
 use std::time::Duration;
 
 use bailey_docs_store::{
-    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Hash, Head,
-    Members, OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
+    AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Fork, Hash,
+    Head, Members, OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;
@@ -134,6 +134,10 @@ pub(crate) enum Tag {
     Reach(RunId, DocId),
     /// One of these that could not be written before.
     ReachAgain(RunId, DocId),
+    /// One of the entries that a run is paused, or goes on.
+    Pause(RunId, DocId),
+    /// A receipt.
+    Receipt,
     /// That a run's headers are captured.
     Capture(RunId),
     /// A run's last entry.
@@ -205,6 +209,9 @@ pub(crate) enum StoreTell {
     /// A writer goes on from an older copy of its store, or writes twice. Not an
     /// answer to an ask; once a writer.
     WentBack { writer: DeviceId },
+    /// A writer signed two envelopes with one number. Not an answer to an ask; once a
+    /// chain.
+    TwoOfOne(Fork),
     /// Who is a member now. Not an answer to an ask.
     Members(Box<Members>),
     /// What had waited for a key, or in vain for one, can be read. Not an answer to an ask.
@@ -221,6 +228,7 @@ impl StoreTell {
                 | Self::Early(_)
                 | Self::WentBack { .. }
                 | Self::Opened(_)
+                | Self::TwoOfOne(_)
         )
     }
 }

@@ -2,7 +2,7 @@
 //! and a person is told.
 
 use bailey_docs_store::{DocId, Urgency};
-use bailey_model::{BoxId, DeviceId, Event, Notice, NoticeId, Rule};
+use bailey_model::{BoxId, DeviceId, EntryRef, Event, Notice, NoticeId, Rule};
 
 use super::store::Tag;
 use super::{Node, clock};
@@ -34,7 +34,12 @@ impl Node {
             box_id: BoxId([0; 16]),
             box_name: String::new(),
             incarnation: self.incarnation,
-            evidence: Vec::new(),
+            // No entry: the device itself.
+            evidence: vec![EntryRef {
+                writer,
+                box_id: BoxId([0; 16]),
+                no: 0,
+            }],
             text,
         };
         let notice = Event::Notice(notice);

@@ -46,6 +46,34 @@ pub struct DeviceRow {
     /// A removal of its own against one of it, in words.
     #[serde(default)]
     pub conflict: Option<String>,
+    /// What somebody saw of its chains and is not here.
+    #[serde(default)]
+    pub gaps: Vec<GapRow>,
+    /// When it was seen last that it went back to an older copy of its store.
+    #[serde(default)]
+    pub went_back: Option<String>,
+    /// When it was seen last that it signed two envelopes with one number.
+    #[serde(default)]
+    pub two_of_one: Option<String>,
+}
+
+/// A chain of which somebody saw more than is here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GapRow {
+    /// The document.
+    pub doc: String,
+    /// The start of the device, hex.
+    pub incarnation: String,
+    /// Number of the newest envelope here.
+    pub have: u64,
+    /// Number of the newest that was seen.
+    pub seen: u64,
+    /// Which device saw it.
+    pub by: String,
+    /// When it said so, by its clock, RFC 3339 UTC.
+    pub at: String,
+    /// Whether its writer is there and shows no more than is here.
+    pub shown: bool,
 }
 
 /// Devices that were removed, and what is true of them.

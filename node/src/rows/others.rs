@@ -1,11 +1,11 @@
 //! Rows of entries that are no flow: names, and what of a box changed.
 
 use bailey_model::{
-    BoxGranted, Entry, Event, HostFrom, NameAnswer, NameAnswered, NameAsked, Proto,
+    BoxGranted, ChangedBy, Entry, Event, HostFrom, NameAnswer, NameAnswered, NameAsked, Proto,
 };
 
 use super::qtype::qtype_text;
-use super::{FlowRow, end_text};
+use super::{FlowRow, end_text, short};
 use crate::unseen;
 
 /// The type number of an entry that counts the names of a zone.
@@ -71,11 +71,20 @@ impl FlowRow {
             Event::BoxEnded(ended) => self.end = Some(end_text(&ended.end)),
             Event::ReachChanged(changed) => {
                 self.rule = Some(changed.new.clone());
-                self.reason = Some(format!("{} → {}", changed.old, changed.new));
+                let by = by(changed.by);
+                self.reason = Some(format!("{} → {}{by}", changed.old, changed.new));
             }
             Event::CaptureStarted(started) => {
                 let seconds = started.seconds;
                 self.reason = Some(format!("headers of its packets, for {seconds} s at most"));
+            }
+            Event::BoxPaused(it) => {
+                let (count, hold) = (it.processes, it.hold.as_str());
+                self.reason = Some(format!("processes {count}, held by {hold}{}", by(it.by)));
+            }
+            Event::BoxResumed(it) => {
+                let by = by(it.by);
+                self.reason = (!by.is_empty()).then(|| by.trim_start_matches(", ").to_owned());
             }
             Event::Gap(gap) => self.reason = Some(gap.reason.clone()),
             Event::Newer(newer) => {
@@ -85,5 +94,13 @@ impl FlowRow {
             _ => return None,
         }
         Some(self)
+    }
+}
+
+/// Who changed something, unless it was somebody at the node itself.
+fn by(by: ChangedBy) -> String {
+    match by {
+        ChangedBy::Here => String::new(),
+        ChangedBy::Device(device, _) => format!(", by device {}", short(&device)),
     }
 }

@@ -119,6 +119,9 @@ struct State {
     /// Gaps in a row.
     gaps: u32,
     forked: bool,
+    /// Number of the peer's envelope that differs from ours, until it was asked for:
+    /// with ours it is proof against its writer.
+    proof: Option<u64>,
 }
 
 impl State {
@@ -131,6 +134,7 @@ impl State {
             phase: Phase::Quiet,
             gaps: 0,
             forked: false,
+            proof: None,
         }
     }
 
@@ -143,6 +147,11 @@ impl State {
             return false;
         };
         self.have.is_none_or(|have| peer > have) && self.barren.is_none_or(|barren| peer > barren)
+    }
+
+    /// Whether something is to be asked for.
+    fn wants(&self) -> bool {
+        self.proof.is_some() || (self.behind() && !self.forked)
     }
 
     fn to_tell(&self) -> bool {
@@ -274,6 +283,7 @@ impl Chains {
             return None;
         }
         state.forked = true;
+        state.proof = Some(seq);
         Some(Fork {
             chain,
             seq,
@@ -297,12 +307,12 @@ impl Chains {
             self.tell.remove(&told)
         };
         match state.phase {
-            Phase::Quiet if state.behind() && !state.forked => {
+            Phase::Quiet if state.wants() => {
                 self.ticket += 1;
                 state.phase = Phase::Ready(self.ticket);
                 self.ready.insert((chain.tier(), self.ticket, chain));
             }
-            Phase::Ready(ticket) if !state.behind() || state.forked => {
+            Phase::Ready(ticket) if !state.wants() => {
                 state.phase = Phase::Quiet;
                 self.ready.remove(&(chain.tier(), ticket, chain));
             }
@@ -347,7 +357,7 @@ impl Chains {
         let max_bytes = self.want_bytes(tier)?;
         self.ready.remove(&(tier, ticket, chain));
         let state = self.map.get_mut(&chain)?;
-        let from = state.next();
+        let from = state.proof.take().unwrap_or_else(|| state.next());
         state.phase = Phase::Wanted {
             from,
             max_bytes,

@@ -888,7 +888,7 @@ fn a_peer_that_cannot_give_what_it_told_is_not_asked_again_for_it() {
 }
 
 #[test]
-fn a_fork_is_told_once_and_the_chain_left_alone() {
+fn a_fork_is_told_once_and_no_more_of_the_chain_is_asked_for_than_proves_it() {
     let split = chain(3, DocId::Notices);
     let mut lone = Lone::open(&[head(split, 2)]);
     let theirs = Head {
@@ -902,7 +902,18 @@ fn a_fork_is_told_once_and_the_chain_left_alone() {
         .into_iter()
         .filter(|e| matches!(e, SessionEvent::Fork { .. }));
     assert_eq!(forks.count(), 1);
+    let [Frame::Want(want)] = &lone.drain()[..] else {
+        panic!("the other envelope is not asked for")
+    };
+    assert_eq!((want.chain, want.from), (split.into(), 2));
+    lone.give(split, 1);
+    lone.session
+        .handle_ingest_failed(lone.now, split, IngestFailure::Permanent, &mut lone.claims);
+    lone.say(&told(&[head(split, 9)], false));
+    lone.now += Duration::from_secs(5);
+    lone.session.handle_timeout(lone.now);
     assert_eq!(lone.drain(), []);
+    assert!(lone.claims.is_empty());
 }
 
 #[test]

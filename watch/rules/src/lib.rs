@@ -105,6 +105,9 @@ impl Rules {
             | Event::Newer(_)
             | Event::Notice(_)
             | Event::Request(_)
+            | Event::BoxPaused(_)
+            | Event::BoxResumed(_)
+            | Event::HeadsSeen(_)
             | Event::Receipt(_) => {}
         }
     }

@@ -1,7 +1,9 @@
 //! What of the host a box was given, as it is stored.
 
-use bailey_model::{BoxGranted, BoxId, ChangedBy, GrantKind, Incarnation};
+use bailey_model::{BoxGranted, BoxId, GrantKind, Incarnation};
 use serde::{Deserialize, Serialize};
+
+use super::by::WireBy;
 
 codes!(grant_code, grant_of, GrantKind { Folder = 1, File = 2, Socket = 3, Device = 4 });
 
@@ -16,12 +18,6 @@ pub(super) struct WireGranted {
     by: WireBy,
 }
 
-/// Order is part of the format: new variants go last.
-#[derive(Serialize, Deserialize)]
-enum WireBy {
-    Here,
-}
-
 impl From<&BoxGranted> for WireGranted {
     fn from(it: &BoxGranted) -> Self {
         Self {
@@ -31,9 +27,7 @@ impl From<&BoxGranted> for WireGranted {
             path: it.path.clone(),
             kind: grant_code(it.kind),
             write: it.write,
-            by: match it.by {
-                ChangedBy::Here => WireBy::Here,
-            },
+            by: it.by.into(),
         }
     }
 }
@@ -47,9 +41,7 @@ impl WireGranted {
             path: self.path,
             kind: grant_of(self.kind)?,
             write: self.write,
-            by: match self.by {
-                WireBy::Here => ChangedBy::Here,
-            },
+            by: self.by.into(),
         })
     }
 }

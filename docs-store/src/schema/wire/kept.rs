@@ -1,7 +1,9 @@
 //! Where an audit is kept, and who captures a box's headers.
 
-use bailey_model::{AuditHere, BoxId, CaptureStarted, ChangedBy, Incarnation};
+use bailey_model::{AuditHere, BoxId, CaptureStarted, Incarnation};
 use serde::{Deserialize, Serialize};
+
+use super::by::WireBy;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireAuditHere {
@@ -35,21 +37,13 @@ pub(super) struct WireCapture {
     by: WireBy,
 }
 
-/// Order is part of the format: new variants go last.
-#[derive(Serialize, Deserialize)]
-enum WireBy {
-    Here,
-}
-
 impl From<&CaptureStarted> for WireCapture {
     fn from(it: &CaptureStarted) -> Self {
         Self {
             box_id: it.box_id.0,
             incarnation: it.incarnation.0,
             seconds: it.seconds,
-            by: match it.by {
-                ChangedBy::Here => WireBy::Here,
-            },
+            by: it.by.into(),
         }
     }
 }
@@ -60,9 +54,7 @@ impl From<WireCapture> for CaptureStarted {
             box_id: BoxId(it.box_id),
             incarnation: Incarnation(it.incarnation),
             seconds: it.seconds,
-            by: match it.by {
-                WireBy::Here => ChangedBy::Here,
-            },
+            by: it.by.into(),
         }
     }
 }

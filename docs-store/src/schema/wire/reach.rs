@@ -1,7 +1,9 @@
 //! The struct of a changed reach.
 
-use bailey_model::{BoxId, ChangedBy, Incarnation, ReachChanged};
+use bailey_model::{BoxId, Incarnation, ReachChanged};
 use serde::{Deserialize, Serialize};
+
+use super::by::WireBy;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct WireReachChanged {
@@ -12,12 +14,6 @@ pub(super) struct WireReachChanged {
     by: WireBy,
 }
 
-/// Order is part of the format: new variants go last.
-#[derive(Serialize, Deserialize)]
-enum WireBy {
-    Here,
-}
-
 impl From<&ReachChanged> for WireReachChanged {
     fn from(it: &ReachChanged) -> Self {
         Self {
@@ -25,9 +21,7 @@ impl From<&ReachChanged> for WireReachChanged {
             incarnation: it.incarnation.0,
             old: it.old.clone(),
             new: it.new.clone(),
-            by: match it.by {
-                ChangedBy::Here => WireBy::Here,
-            },
+            by: it.by.into(),
         }
     }
 }
@@ -39,9 +33,7 @@ impl From<WireReachChanged> for ReachChanged {
             incarnation: Incarnation(it.incarnation),
             old: it.old,
             new: it.new,
-            by: match it.by {
-                WireBy::Here => ChangedBy::Here,
-            },
+            by: it.by.into(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
 
 use bailey_docs_store::{
-    AccountError, ChainId, DocId, Hash, Head, IngestError, Ingested, Members, Outcome, Store,
+    AccountError, ChainId, DocId, Fork, Hash, Head, IngestError, Ingested, Members, Outcome, Store,
     Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry};
@@ -82,6 +82,9 @@ pub(super) struct Thread {
     back: BTreeSet<DeviceId>,
     untold_back: Vec<DeviceId>,
     looked_for_vain: Instant,
+    /// Chains that part, told or not; no more than there are chains.
+    forked: BTreeSet<ChainId>,
+    untold_forks: Vec<Fork>,
 }
 
 impl Thread {
@@ -110,6 +113,8 @@ impl Thread {
             back: BTreeSet::new(),
             untold_back: Vec::new(),
             looked_for_vain: Instant::now(),
+            forked: BTreeSet::new(),
+            untold_forks: Vec::new(),
         }
     }
 
@@ -185,6 +190,8 @@ impl Thread {
         self.seal(at_once);
         let back = std::mem::take(&mut self.untold_back).into_iter();
         let back = back.map(|writer| StoreTell::WentBack { writer });
+        let forks = std::mem::take(&mut self.untold_forks).into_iter();
+        let back = back.chain(forks.map(StoreTell::TwoOfOne));
         let after = back.chain(self.grown_heads()).chain(self.vain()).collect();
         told && self.tell(after)
     }
@@ -354,6 +361,11 @@ impl Thread {
                 }
             }
             Err(error) => {
+                if let IngestError::Fork(fork) = &error
+                    && self.forked.insert(fork.chain)
+                {
+                    self.untold_forks.push(**fork);
+                }
                 let (failure, why) = (failure(&error), error.to_string());
                 StoreTell::NotIngested {
                     peer,

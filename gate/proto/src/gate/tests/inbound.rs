@@ -334,6 +334,28 @@ fn a_stop_resets_those_who_came_in_at_every_stage() {
 }
 
 #[test]
+fn while_the_box_is_paused_nobody_comes_in_or_goes_out_and_who_is_there_stays() {
+    let mut rig = Rig::new("internet");
+    let mut far = Far::default();
+    let (inside, _, _) = rig.inside(&mut far);
+    rig.gate.set_paused(true);
+    assert!(rig.came().is_none());
+    assert_eq!(rig.refused().refusal, Refusal::BoxPaused);
+    rig.send(40000, SHOP, 100, 0, SYN, b"");
+    assert!(rig.actions().is_empty());
+    assert_eq!(rig.refused().refusal, Refusal::BoxPaused);
+    assert_eq!(rig.gate.flows(), 1);
+    rig.gate.set_paused(false);
+    assert!(rig.came().is_some());
+    rig.send(40001, SHOP, 100, 0, SYN, b"");
+    assert_eq!(rig.gate.stop(rig.now, &mut rig.sink), 3);
+    assert!(rig.actions().contains(&Action::Close {
+        flow: inside,
+        reset: true
+    }));
+}
+
+#[test]
 fn a_slow_client_holds_the_box_up_and_loses_nothing() {
     let mut rig = Rig::new("nothing");
     let mut far = Far {

@@ -1,0 +1,164 @@
+//! What devices saw of one another, and what one of them does not show.
+
+use bailey_docs_store::{DocId, Hash, Head, Store, Urgency, load_or_create_device_keys};
+use bailey_envelope::{EpochKey, Fields, Kind, seal};
+use bailey_model::{DeviceId, Event, HeadsSeen, SeenDoc, SeenHead};
+use bailey_tests::{Running, TestWorld, wait_until};
+use serde_json::Value;
+
+use crate::common::{LIMIT, boxed, daemon, hears_of, pair, world};
+use crate::requests::{rest, state, write_there};
+
+/// Three devices of one account, each connected to both others.
+fn three() -> (TestWorld, Vec<Running>) {
+    let (world, daemons) = world(3);
+    pair(&world, "n1", "n2");
+    pair(&world, "n1", "n3");
+    assert!(wait_until(LIMIT, || all_meet(&world)));
+    (world, daemons)
+}
+
+fn all_meet(world: &TestWorld) -> bool {
+    ["n1", "n2", "n3"].iter().all(|node| {
+        let rows = world.run(node, &["device", "list", "--json"]).ok().json();
+        let up = rows.iter().filter(|row| row["connected"] == true);
+        up.count() == 2
+    })
+}
+
+fn device(world: &TestWorld, node: &str, name: &str) -> Value {
+    let rows = world.run(node, &["device", "list", "--json"]).ok().json();
+    let found = rows.into_iter().find(|row| row["name"] == name);
+    found.unwrap_or_else(|| panic!("{node} does not list {name}"))
+}
+
+fn id(world: &TestWorld, name: &str) -> DeviceId {
+    let row = device(world, name, name);
+    row["id"].as_str().unwrap().parse().unwrap()
+}
+
+fn notices(world: &TestWorld, node: &str, rule: &str) -> Vec<Value> {
+    let mut rows = world.run(node, &["notices", "--json"]).ok().json();
+    rows.retain(|row| row["rule"] == rule);
+    rows
+}
+
+/// How far a store has the node's document of a device that was started once.
+fn node_head(store: &Store, writer: DeviceId) -> Head {
+    let heads = store.heads().into_iter();
+    let mut of = heads.filter(|head| (head.chain.doc, head.chain.writer) == (DocId::Node, writer));
+    let head = of.next().unwrap();
+    assert!(of.next().is_none(), "it was started once");
+    head
+}
+
+#[test]
+fn what_one_device_saw_and_another_does_not_show_is_listed_and_told() {
+    let (world, mut daemons) = three();
+    let first = id(&world, "n1");
+    // What is only under way is no gap.
+    let _box = boxed(&world, "n1", &["-q", "--name", "yard"], "true").ok();
+    for node in ["n2", "n3"] {
+        hears_of(&world, node, "yard");
+        assert_eq!(device(&world, node, "n1")["gaps"], Value::Array(vec![]));
+    }
+    rest(&world, daemons.remove(1), "n2");
+    let mut seen = None;
+    write_there(&world, "n2", |store, now| {
+        let head = node_head(store, first);
+        seen = Some(head.seq + 30);
+        let heads = vec![SeenHead {
+            writer: first,
+            incarnation: head.chain.incarnation,
+            doc: SeenDoc::Node,
+            seq: head.seq + 30,
+            hash: [7; 32],
+        }];
+        let event = Event::HeadsSeen(HeadsSeen { heads });
+        store
+            .append(DocId::Node, event, now, Urgency::Urgent)
+            .unwrap();
+    });
+    daemons.insert(1, daemon(&world, "n2"));
+    let gap = || device(&world, "n3", "n1")["gaps"][0].clone();
+    let long = 2 * LIMIT;
+    assert!(wait_until(long, || gap()["shown"] == true), "{}", gap());
+    let gap = gap();
+    assert_eq!(
+        (&gap["by"], &gap["doc"]),
+        (&"n2".into(), &"node".into()),
+        "{gap}"
+    );
+    assert_eq!(gap["seen"].as_u64(), seen);
+    assert!(gap["have"].as_u64() < seen, "{gap}");
+    let listed = world.run("n3", &["device", "list"]).ok().stdout;
+    let said = format!("n2 saw {} envelopes", seen.unwrap());
+    assert!(
+        listed.contains(&said) && listed.contains("n1 shows"),
+        "{listed}"
+    );
+    assert!(wait_until(LIMIT, || notices(&world, "n3", "head-withheld")
+        .iter()
+        .any(|row| {
+            row["device"] == "n3" && row["text"].as_str().unwrap().starts_with(&said)
+        })));
+    // Of the others nothing is missing.
+    assert_eq!(device(&world, "n3", "n2")["gaps"], Value::Array(vec![]));
+}
+
+#[test]
+fn two_envelopes_of_one_number_are_both_kept_and_told_with_both_hashes() {
+    let (world, mut daemons) = three();
+    let first = id(&world, "n1");
+    rest(&world, daemons.pop().unwrap(), "n3");
+    // With the first one's own key: another envelope than the one that it signs next.
+    let key_file = world.dir().join("n1.key");
+    std::fs::copy(state(&world, "n1").join("device.key"), &key_file).unwrap();
+    let keys = load_or_create_device_keys(&key_file, None, &mut bailey_docs_store::OsEntropy);
+    let mut forged = Hash::NONE;
+    let mut number = 0;
+    write_there(&world, "n3", |store, now| {
+        let head = node_head(store, first);
+        let fields = Fields {
+            account: store.account().unwrap(),
+            chain: head.chain,
+            kind: Kind::Tail,
+            segment: 1,
+            seq: head.seq + 1,
+            prev: head.hash,
+            before: None,
+        };
+        let key = EpochKey::generate([1; 32]).segment_key(DocId::Node, 1);
+        let other = seal(&keys.unwrap(), fields, 1, &key, b"x", [0; 24]).unwrap();
+        store.ingest(&other.bytes, now).unwrap();
+        (forged, number) = (other.hash, head.seq + 1);
+    });
+    for name in ["yard", "keep"] {
+        let _box = boxed(&world, "n1", &["-q", "--name", name], "true").ok();
+        hears_of(&world, "n2", name);
+    }
+    daemons.push(daemon(&world, "n3"));
+    let told = || notices(&world, "n3", "two-of-one-number");
+    assert!(
+        wait_until(2 * LIMIT, || !told().is_empty()),
+        "{}",
+        daemons[2].stderr()
+    );
+    let text = told()[0]["text"].as_str().unwrap().to_owned();
+    assert!(
+        text.starts_with("n1 (") && text.contains(&format!("number {number} ")),
+        "{text}"
+    );
+    assert!(text.contains(&forged.to_string()), "{text}");
+    let hashes = text.split([' ', ';']).filter(|word| word.len() == 64);
+    assert_eq!(hashes.count(), 2, "{text}");
+    assert!(device(&world, "n3", "n1")["two_of_one"].is_string());
+    assert!(device(&world, "n3", "n2")["two_of_one"].is_null());
+    // It is no fault of this store, and both are there.
+    let checked = world.run("n3", &["store", "check", "--json"]).ok().json();
+    let proof = checked.iter().find_map(|row| row["two_of_one"][0].as_str());
+    let proof = proof.unwrap_or_else(|| panic!("{checked:#?}"));
+    assert!(proof.contains(&forged.to_string()), "{proof}");
+    let shown = world.run("n3", &["store", "check"]).ok().stdout;
+    assert!(shown.contains("signed two envelopes"), "{shown}");
+}
