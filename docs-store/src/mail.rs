@@ -198,7 +198,10 @@ impl Store {
             None => None,
         };
         let found = self.range(chain, from_seq, max_count, max_bytes);
-        let found = found.map_err(|ReadError::Db(error)| BuildError::Db(error))?;
+        let found = found.map_err(|error| match error {
+            ReadError::Db(error) => BuildError::Db(error),
+            _ => BuildError::Encoding,
+        })?;
         let mut mailed = Vec::with_capacity(found.len());
         for bytes in found {
             let (upto, key_id) = match place_of(&bytes) {
