@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::account::{Grants, RecoveryAsk};
 use crate::days::DayRow;
-use crate::rows::{BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow};
+use crate::rows::{
+    BoxRow, CheckRow, DeviceRow, FlowRow, MailboxRow, NoticeRow, RemovedRow, ReportRow, WhyRow,
+};
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
@@ -295,6 +297,8 @@ pub enum Tell {
     Notice(NoticeRow),
     /// A row of [`Ask::DeviceList`].
     Device(DeviceRow),
+    /// A mailbox, after the rows of [`Ask::DeviceList`].
+    Mailbox(MailboxRow),
     /// The answer to [`Ask::DeviceRemove`] and [`Ask::DeviceLeave`].
     Removed(Box<RemovedRow>),
     /// The request is written and on its way to that device.

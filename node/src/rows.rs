@@ -17,7 +17,7 @@ use bailey_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::community::community_id;
-pub use device::{DeviceRow, RemovedRow};
+pub use device::{DeviceRow, MailboxRow, RemovedRow};
 pub use end::end_text;
 
 /// Version of every row.

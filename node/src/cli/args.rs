@@ -59,6 +59,9 @@ pub(crate) enum Verb {
     /// Let another device read this one's audit and stop its boxes.
     #[command(subcommand)]
     Device(DeviceVerb),
+    /// Keep sealed envelopes for devices that are not up together.
+    #[command(disable_help_flag = true)]
+    Mailbox(MailboxArgs),
     /// Be the node (the other commands start one by themselves).
     Node(NodeArgs),
     /// See the whole of bailey work on this machine, offline, in under a minute.
@@ -412,6 +415,13 @@ pub(crate) struct DeviceJoinArgs {
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MailboxArgs {
+    /// The words of bailey-mailbox: `bailey mailbox --help` shows them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+    pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

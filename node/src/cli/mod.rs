@@ -9,6 +9,7 @@ mod doctor;
 mod exec;
 mod export;
 mod logs;
+mod mailbox;
 mod members;
 mod out;
 mod pcap;
@@ -83,6 +84,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Device(DeviceVerb::Role(args)) => members::role(&args),
         Verb::Device(DeviceVerb::Leave(args)) => members::leave(&args),
         Verb::Device(DeviceVerb::Rotate(args)) => members::rotate(&args),
+        Verb::Mailbox(args) => mailbox::mailbox(&args),
         Verb::Node(args) => daemon::run(args.background, args.device_name),
         Verb::Demo(args) => demo::demo(args.json),
         Verb::WorldServe(args) => demo::serve(&args.words),

@@ -70,6 +70,13 @@ pub(crate) enum NodeEvent {
     SyncGone { port: u16 },
     /// The sync endpoint says something.
     Sync(SyncEvent),
+    /// A mailbox says something, or the way to it.
+    Mail {
+        mailbox: super::mailbox::Mailbox,
+        event: bailey_sync::mail::MailEvent,
+        /// Of a blob: given back when it is taken.
+        permit: Option<tokio::sync::OwnedSemaphorePermit>,
+    },
     /// Somebody wants the figures.
     Scraped(super::metrics::Scrape),
     /// A pairing goes on.

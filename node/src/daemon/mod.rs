@@ -24,6 +24,7 @@ mod limits;
 mod lock;
 mod log_file;
 mod logs;
+mod mailbox;
 mod membership;
 mod metrics;
 mod nat64;
@@ -109,6 +110,7 @@ struct Node {
     conns: BTreeMap<ConnId, mpsc::Sender<Answer>>,
     followers: questions::Followers,
     devices: devices::Devices,
+    mailboxes: mailbox::Mailboxes,
     nearby: nearby::Nearby,
     pairings: BTreeMap<ConnId, pairing::Running>,
     short_codes: bailey_sync::pair::ShortCodeBudget,
@@ -162,6 +164,7 @@ impl Node {
             conns: BTreeMap::new(),
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),
+            mailboxes: mailbox::Mailboxes::default(),
             nearby: nearby::Nearby::default(),
             pairings: BTreeMap::new(),
             short_codes: bailey_sync::pair::ShortCodeBudget::default(),
@@ -281,7 +284,11 @@ impl Node {
         match tell {
             StoreTell::Appended { doc, entry, tag } => self.on_appended(doc, &entry, tag),
             StoreTell::NotAppended { tag, why, event } => self.on_not_appended(tag, &why, *event),
-            StoreTell::Heads(heads) => self.devices.heads(heads),
+            StoreTell::Heads(heads) => {
+                self.devices.heads(heads.clone());
+                self.mail_heads(&heads);
+            }
+            StoreTell::Mail(tell) => self.on_mail_told(tell),
             StoreTell::Ingested {
                 peer,
                 chain,
@@ -465,6 +472,11 @@ impl Node {
             NodeEvent::Gate { run, said } => self.on_gate(run, said),
             NodeEvent::GateGone { run } => self.on_gate_gone(run),
             NodeEvent::Sync(event) => self.on_sync(event),
+            NodeEvent::Mail {
+                mailbox,
+                event,
+                permit,
+            } => self.on_mail(mailbox, event, permit),
             NodeEvent::SyncGone { port } => self.devices.gone(port),
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
             NodeEvent::HistoryRead { conn, upto } => self.history_read(conn, upto),
@@ -510,8 +522,12 @@ impl Node {
             log!("{}", failure.text);
         }
         self.look_nearby(Instant::now());
-        let busy =
-            connected || !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
+        self.tick_mailboxes();
+        let busy = connected
+            || !self.runs.is_empty()
+            || !self.conns.is_empty()
+            || self.devices.any_up()
+            || self.mail_waits();
         if busy {
             self.idle_since = Instant::now();
         }
@@ -558,6 +574,7 @@ impl Node {
     /// The node's own listeners, which no word of a reach grants.
     fn listeners(&self) -> Vec<(Transport, SocketAddr)> {
         let mut listeners = self.devices.listeners();
+        listeners.extend(self.mailboxes.listeners());
         listeners.extend(self.metrics_at.map(|addr| (Transport::Tcp, addr)));
         listeners
     }
