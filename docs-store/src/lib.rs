@@ -34,8 +34,8 @@ mod thin;
 
 pub use account::{AddOffer, Member, Members, OfferError, RecordError, Removal, Role};
 pub use bailey_envelope::{
-    ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, Heads, MAX_HEADS, RecoverySeed, Tombstone,
-    TopicId, week_of,
+    ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, Heads, MAX_HEADS, RecoverySeed,
+    Tombstone, TopicId, week_of,
 };
 pub use check::{Checked, CheckedRest};
 pub use db::{DbError, OpenDbError};

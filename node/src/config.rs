@@ -226,7 +226,10 @@ fn loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketA
 
 fn mailboxes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<MailAddress>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a mailbox, \"KEY@HOST:PORT\", or a list of them")]
+    #[serde(
+        untagged,
+        expecting = "a mailbox, \"KEY@HOST:PORT\", or a list of them"
+    )]
     enum Said {
         One(String),
         Several(Vec<String>),

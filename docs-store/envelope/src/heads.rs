@@ -200,10 +200,7 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1;
             assert!(Heads::verify(&flipped, &public).is_err(), "bit at {at}");
-            assert!(
-                Heads::verify(&bytes[..at], &public).is_err(),
-                "cut at {at}"
-            );
+            assert!(Heads::verify(&bytes[..at], &public).is_err(), "cut at {at}");
         }
         let longer = [&bytes[..], &[0]].concat();
         assert!(Heads::verify(&longer, &public).is_err());

@@ -47,7 +47,9 @@ impl Device {
     }
 
     fn enter(&mut self, doc: DocId) {
-        let gap = Event::Gap(Gap { reason: "a test".to_owned() });
+        let gap = Event::Gap(Gap {
+            reason: "a test".to_owned(),
+        });
         self.store.append(doc, gap, NOW, Urgency::Normal).unwrap();
         self.store.commit(true).unwrap();
         self.store.seal_all(NOW).unwrap();
@@ -115,10 +117,7 @@ fn what_is_put_is_found_and_read_by_who_holds_the_keys() {
     }
     assert!(other.take(&blobs) > 0);
     assert_eq!(other.entries(DocId::Notices).len(), 1);
-    assert_eq!(
-        other.entries(DocId::Notices),
-        host.entries(DocId::Notices)
-    );
+    assert_eq!(other.entries(DocId::Notices), host.entries(DocId::Notices));
     // Whoever has it may put it too, and it is the same blob.
     let again = other.mail_for(host.id());
     let sealed = |blobs: &[(TopicId, Vec<u8>)]| -> Vec<Vec<u8>> {
@@ -142,7 +141,10 @@ fn a_removed_device_finds_no_topic_of_what_comes_after() {
     host.enter(DocId::Notices);
     let inbox = host.mail_for(third.id());
     let topics = third.store.mail_topics(NOW, 1000).unwrap();
-    let seen: Vec<_> = inbox.iter().filter(|(topic, _)| topics.contains(topic)).collect();
+    let seen: Vec<_> = inbox
+        .iter()
+        .filter(|(topic, _)| topics.contains(topic))
+        .collect();
     assert!(!seen.is_empty(), "what it could read before it still finds");
     third.take(&inbox);
     assert_eq!(third.entries(DocId::Notices).len(), 1);
@@ -159,7 +161,9 @@ fn a_removed_device_finds_no_topic_of_what_comes_after() {
             week,
         };
         let public = third.store.keys.public();
-        MailKey::of_inbox(&store.store.keys, &public, &inbox).unwrap().topic()
+        MailKey::of_inbox(&store.store.keys, &public, &inbox)
+            .unwrap()
+            .topic()
     };
     let topics = other.store.mail_topics(NOW, 1000).unwrap();
     assert!(!topics.contains(&from_third(&other)));
@@ -185,7 +189,11 @@ fn what_does_not_belong_into_a_topic_is_refused() {
             head.chain.doc == doc && (head.chain.writer == device.id()) == own
         };
         let head = heads.iter().find(of).unwrap();
-        device.store.range(&head.chain, 1, 1, 1 << 20).unwrap().remove(0)
+        device
+            .store
+            .range(&head.chain, 1, 1, 1 << 20)
+            .unwrap()
+            .remove(0)
     };
     let judge = |topic: TopicId, bytes: &[u8]| {
         let blob = key(&other, &topic).1.seal(bytes).unwrap();
@@ -194,12 +202,23 @@ fn what_does_not_belong_into_a_topic_is_refused() {
     assert!(judge(sealed, &envelope(&host, DocId::Notices, true)).is_ok());
     assert!(judge(inbox, &envelope(&host, DocId::Keys, true)).is_ok());
     for (topic, bytes, what) in [
-        (sealed, envelope(&other, DocId::Notices, true), "another writer's"),
+        (
+            sealed,
+            envelope(&other, DocId::Notices, true),
+            "another writer's",
+        ),
         (sealed, envelope(&host, DocId::Keys, true), "a record"),
-        (inbox, envelope(&host, DocId::Notices, true), "what is sealed"),
+        (
+            inbox,
+            envelope(&host, DocId::Notices, true),
+            "what is sealed",
+        ),
         (inbox, b"nothing".to_vec(), "no envelope"),
     ] {
-        assert!(matches!(judge(topic, &bytes), Err(MailFault::Place(_))), "{what}");
+        assert!(
+            matches!(judge(topic, &bytes), Err(MailFault::Place(_))),
+            "{what}"
+        );
     }
     let (topic, mut blob) = blobs
         .iter()
@@ -212,7 +231,10 @@ fn what_does_not_belong_into_a_topic_is_refused() {
         Err(MailFault::Open(_))
     ));
     let stranger = TopicId([9; 32]);
-    assert_eq!(other.store.mail_open(stranger, &blob), Err(MailFault::Topic));
+    assert_eq!(
+        other.store.mail_open(stranger, &blob),
+        Err(MailFault::Topic)
+    );
 }
 
 #[test]

@@ -420,7 +420,11 @@ pub(crate) struct DeviceJoinArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MailboxArgs {
     /// The words of bailey-mailbox: `bailey mailbox --help` shows them.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORDS"
+    )]
     pub(crate) words: Vec<OsString>,
 }
 

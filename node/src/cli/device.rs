@@ -182,7 +182,10 @@ fn mailbox_state(row: &MailboxRow) -> String {
         said.push(format!("keeps nothing more: {}", show::text(refused)));
     }
     if let Some(device) = &row.older_than {
-        said.push(format!("shows an older head than {} saw", show::text(device)));
+        said.push(format!(
+            "shows an older head than {} saw",
+            show::text(device)
+        ));
     }
     if row.went_back {
         said.push("it went back behind what it had".to_owned());

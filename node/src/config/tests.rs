@@ -49,13 +49,19 @@ fn mailboxes_are_one_or_a_few() {
     let one = parse(&format!("[sync]\nmailbox = \"{}\"\n", address('a'))).unwrap();
     assert_eq!(one.sync.mailboxes, [address('a').parse().unwrap()]);
     let list = |keys: &str| {
-        let all: Vec<String> = keys.chars().map(|n| format!("\"{}\"", address(n))).collect();
+        let all: Vec<String> = keys
+            .chars()
+            .map(|n| format!("\"{}\"", address(n)))
+            .collect();
         parse(&format!("[sync]\nmailbox = [{}]\n", all.join(", ")))
     };
     assert_eq!(list("abcd").unwrap().sync.mailboxes.len(), 4);
     for (keys, said) in [("abcde", "more than 4"), ("aba", "twice")] {
         let error = list(keys).unwrap_err();
-        assert!(error.starts_with("line 2") && error.contains(said), "{error}");
+        assert!(
+            error.starts_with("line 2") && error.contains(said),
+            "{error}"
+        );
     }
     let wrong = parse("[sync]\nmailbox = \"mail.example:7000\"\n").unwrap_err();
     assert!(

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bailey_docs_store::{Head, Members, TopicId};
 use bailey_model::{DeviceId, Timestamp, Transport};
-use bailey_sync::mail::{MailAddress, MailCommand, MailDevice, MailEvent, Refusal};
+use bailey_sync::mail::{MailAddress, MailCommand, MailDevice, MailEvent};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use self::kept::Kept;
@@ -96,7 +96,6 @@ struct Running {
     bad: u64,
     /// Whether it was seen to tell less than it had told before.
     went_back: bool,
-    refusal: Option<Refusal>,
     older: Option<DeviceId>,
     file: PathBuf,
     changed: bool,
@@ -197,7 +196,12 @@ impl Mailboxes {
 }
 
 impl Node {
-    fn view(&self) -> (&BTreeMap<bailey_docs_store::ChainId, Head>, BTreeSet<DeviceId>) {
+    fn view(
+        &self,
+    ) -> (
+        &BTreeMap<bailey_docs_store::ChainId, Head>,
+        BTreeSet<DeviceId>,
+    ) {
         let parting = self.mailboxes.parting.keys().copied().collect();
         (self.devices.local_heads(), parting)
     }
@@ -262,7 +266,6 @@ impl Node {
             word_asked: false,
             bad: 0,
             went_back: false,
-            refusal: None,
             older: None,
             file,
             changed: false,
@@ -285,16 +288,21 @@ impl Node {
         let others = self.devices.others(this);
         let away = others.into_iter().map(|(id, _)| id);
         self.mailboxes.away = away.filter(|id| !self.devices.is_up(*id)).collect();
-        let week = bailey_docs_store::week_of(clock::now().0);
-        let old = self.mailboxes.topics_at;
-        let due = old.is_none_or(|at| at.elapsed() > TOPICS_EVERY) || week != self.mailboxes.week;
-        if due && !self.mailboxes.topics_asked {
-            self.mailboxes.topics_asked = true;
-            self.ask_store(StoreAsk::Mail(MailAsk::Topics));
-        }
+        self.ask_topics();
         for at in 0..self.mailboxes.all.len() {
             self.tick_mailbox(Mailbox(at));
             self.pump_mailbox(Mailbox(at));
+        }
+    }
+
+    /// Asks for the topics where they may be others than before.
+    fn ask_topics(&mut self) {
+        let week = bailey_docs_store::week_of(clock::now().0);
+        let old = self.mailboxes.topics_at;
+        let due = old.is_none_or(|at| at.elapsed() > TOPICS_EVERY) || week != self.mailboxes.week;
+        if due && !self.mailboxes.topics_asked && !self.mailboxes.all.is_empty() {
+            self.mailboxes.topics_asked = true;
+            self.ask_store(StoreAsk::Mail(MailAsk::Topics));
         }
     }
 
@@ -386,7 +394,7 @@ impl Node {
                 caught_up: it.takes.is_caught_up(),
             };
             let waits = !it.puts.is_idle() || it.puts.is_behind(self.mailboxes.now(), &view);
-            it.connection.is_some() && waits
+            it.connection.is_some() && it.puts.refusal().is_none() && waits
         })
     }
 
@@ -472,14 +480,13 @@ impl Node {
             MailEvent::Down { why } => it.on_down(why),
             MailEvent::Stored { id } => {
                 it.changed |= it.puts.stored(id);
-                it.refusal = None;
             }
             MailEvent::Refused { id, refusal } => {
+                let before = it.puts.refusal();
                 let wait = it.puts.refused(id, refusal, now);
-                if it.refusal != Some(refusal) {
+                if before != Some(refusal) {
                     log!("mailbox {}: {refusal}; again in {wait:?}", it.name());
                 }
-                it.refusal = Some(refusal);
             }
             MailEvent::Blob { topic, index, blob } => {
                 // Each comes with one.
@@ -585,7 +592,11 @@ impl Node {
                 }
                 if let Some(why) = aside {
                     it.words.fault(chain);
-                    log!("mailbox {}: {upto} of {} set aside: {why}", it.name(), chain.doc);
+                    log!(
+                        "mailbox {}: {upto} of {} set aside: {why}",
+                        it.name(),
+                        chain.doc
+                    );
                 }
                 entries = opened;
             }
@@ -617,6 +628,7 @@ impl Node {
     /// Chains are here further than before.
     pub(super) fn mail_heads(&mut self, heads: &[Head]) {
         self.mailboxes.heads(heads, self.this);
+        self.ask_topics();
         for at in 0..self.mailboxes.all.len() {
             if let Some(it) = self.mailboxes.all.get_mut(at) {
                 let orders = it.takes.heads(self.devices.local_heads());
@@ -648,7 +660,7 @@ impl Node {
             connected: it.connection.is_some(),
             last_heard: it.heard.map(|at| at.to_string()),
             why: it.down.clone(),
-            refused: it.refusal.map(|refusal| refusal.to_string()),
+            refused: it.puts.refusal().map(|refusal| refusal.to_string()),
             bad: it.bad,
             went_back: it.went_back,
             older_than: it.older.map(|device| self.fold.device_name(device)),

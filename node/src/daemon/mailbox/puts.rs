@@ -24,11 +24,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5 * 60);
 
 /// Which way a chain goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     /// The device whose inbox it is, and the week; `None` for the topics of keys.
-    pub(super) to: Option<(DeviceId, u64)>,
+    pub(crate) to: Option<(DeviceId, u64)>,
     /// The chain.
-    pub(super) chain: ChainId,
+    pub(crate) chain: ChainId,
 }
 
 /// What is known outside of this.
@@ -111,9 +111,8 @@ impl Puts {
 
     /// A device has a chain up to a number only and the mailbox gives it no more.
     pub(super) fn lacks(&mut self, device: DeviceId, chain: ChainId, have: u64) {
-        let concerns = |lane: &Lane| {
-            lane.chain == chain && lane.to.is_none_or(|(to, _)| to == device)
-        };
+        let concerns =
+            |lane: &Lane| lane.chain == chain && lane.to.is_none_or(|(to, _)| to == device);
         for (_, done) in self.done.iter_mut().filter(|(lane, _)| concerns(lane)) {
             *done = (*done).min(have);
         }

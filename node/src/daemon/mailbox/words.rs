@@ -9,7 +9,9 @@ use bailey_docs_store::{ChainId, Hash, Head, Heads, MAX_HEADS};
 use bailey_model::{DeviceId, Timestamp};
 
 /// Between two words of this device, while something changes.
-const EVERY: Duration = Duration::from_secs(60);
+const EVERY: Duration = Duration::from_secs(30);
+/// The same where something is lacking.
+const LACKING: Duration = Duration::from_secs(5);
 /// How long what a device says of its own chains may take to come: it lies in the
 /// mailbox before its word does.
 const OWN_LATE: Duration = Duration::from_secs(10);
@@ -119,9 +121,13 @@ impl Words {
 
     /// Whether there is something to say, and it is time.
     pub(super) fn is_due(&self, now: Duration) -> bool {
-        let time = self.last.is_none_or(|last| now >= last + EVERY);
-        let unsaid = |(chain, lack): (&ChainId, &Lack)| !lack.said && Self::is_late(chain, lack, now);
-        time && (!self.said_all || !self.changed.is_empty() || self.lacks.iter().any(unsaid))
+        let Some(last) = self.last else {
+            return true;
+        };
+        let unsaid =
+            |(chain, lack): (&ChainId, &Lack)| !lack.said && Self::is_late(chain, lack, now);
+        let lacking = now >= last + LACKING && self.lacks.iter().any(unsaid);
+        lacking || (now >= last + EVERY && (!self.said_all || !self.changed.is_empty()))
     }
 
     /// What to say now: the first time of all that is here, then of what changed, the

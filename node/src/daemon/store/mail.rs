@@ -105,9 +105,7 @@ impl Thread {
                 from,
             } => {
                 let most = (MAX_RANGE, MAX_RANGE_BYTES);
-                let found = self
-                    .store
-                    .mail_range(&lane.chain, from, lane.to, most, now);
+                let found = self.store.mail_range(&lane.chain, from, lane.to, most, now);
                 MailTell::Range {
                     mailbox,
                     lane,

@@ -94,11 +94,17 @@ fn membership_and_what_a_person_waits_for_go_first() {
     ];
     let heads: Vec<Head> = docs.iter().map(|doc| head(*doc, THIS, 2)).collect();
     let mut world = World::new(&heads);
-    let order: Vec<DocId> = world.all(NOW).iter().map(|(lane, _)| lane.chain.doc).collect();
+    let order: Vec<DocId> = world
+        .all(NOW)
+        .iter()
+        .map(|(lane, _)| lane.chain.doc)
+        .collect();
     let expected = [6, 4, 2, 5, 1, 3, 0].map(|at| docs[at]);
     assert_eq!(order, expected);
     assert_eq!(world.all(NOW), [], "nothing twice");
-    world.heads.insert(chain(DocId::Node, THIS), head(DocId::Node, THIS, 3));
+    world
+        .heads
+        .insert(chain(DocId::Node, THIS), head(DocId::Node, THIS, 3));
     let again = world.all(NOW);
     assert_eq!((again.len(), again[0].1), (1, 3), "only what is new");
 }
@@ -146,11 +152,16 @@ fn a_refusal_holds_all_back_and_what_follows_it_is_put_again() {
     let mut world = World::new(&[head(DocId::Node, THIS, 3)]);
     let (lane, _) = world.next(NOW).unwrap();
     world.puts.ready(lane, (1..=3).map(mailed).collect());
-    let ids: Vec<u64> = std::iter::from_fn(|| world.puts.next_put(NOW)).map(|put| put.0).collect();
+    let ids: Vec<u64> = std::iter::from_fn(|| world.puts.next_put(NOW))
+        .map(|put| put.0)
+        .collect();
     assert_eq!(ids.len(), 3);
     assert!(world.puts.stored(ids[0]));
     assert_eq!(world.puts.refused(ids[1], Refusal::Full, NOW), FIRST_WAIT);
-    assert!(!world.puts.stored(ids[2]), "it is of no use without the one before");
+    assert!(
+        !world.puts.stored(ids[2]),
+        "it is of no use without the one before"
+    );
     // A late answer of the same batch does not end the wait by itself.
     assert_eq!(world.puts.refused(99, Refusal::Full, NOW), FIRST_WAIT);
     assert_eq!(world.puts.refusal(), Some(Refusal::Full));
@@ -193,7 +204,9 @@ fn what_cannot_be_mailed_is_passed_over_in_its_order() {
     let mut world = World::new(&[head(DocId::Node, THIS, 4)]);
     let none = |upto| Mailed { upto, blob: None };
     let (lane, _) = world.next(NOW).unwrap();
-    world.puts.ready(lane, vec![none(1), mailed(2), none(3), mailed(4)]);
+    world
+        .puts
+        .ready(lane, vec![none(1), mailed(2), none(3), mailed(4)]);
     let (id, ..) = world.puts.next_put(NOW).unwrap();
     assert!(world.puts.next_put(NOW).is_none());
     assert_eq!(world.next(NOW), None, "one range of a lane at a time");
@@ -203,7 +216,11 @@ fn what_cannot_be_mailed_is_passed_over_in_its_order() {
     world.puts.ready(lane, vec![none(3)]);
     assert_eq!(world.next(NOW).unwrap().1, 4);
     world.puts.ready(lane, Vec::new());
-    assert_eq!(world.next(NOW), None, "what is nowhere is not asked for for ever");
+    assert_eq!(
+        world.next(NOW),
+        None,
+        "what is nowhere is not asked for for ever"
+    );
 }
 
 #[test]

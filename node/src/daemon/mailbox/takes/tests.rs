@@ -68,7 +68,11 @@ fn what_waits_is_read_again_once_it_can_be_taken() {
     takes.wait(topic(1), 10, Why::Chain(chain()), 4);
     takes.wait(topic(1), 11, Why::Chain(chain()), 5);
     takes.took(topic(1), 12);
-    assert_eq!(takes.next(), [(topic(1), 10)], "a restart reads it again too");
+    assert_eq!(
+        takes.next(),
+        [(topic(1), 10)],
+        "a restart reads it again too"
+    );
     assert_eq!(takes.heads(&heads(3)), []);
     assert_eq!(takes.heads(&heads(4)), [unfollow(1), follow(1, 10)]);
     assert_eq!(takes.heads(&heads(4)), [], "once");
