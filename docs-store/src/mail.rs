@@ -22,7 +22,8 @@ use crate::store::Store;
 /// otherwise, this one, and one more for a clock that is ahead.
 const WEEKS_BACK: u64 = 5;
 const WEEKS_AHEAD: u64 = 1;
-/// Most keys of mail kept in memory: more than are followed.
+/// Most keys of mail kept in memory, one's own of what was put among them: twice as many
+/// as are followed.
 const MAX_KEYS: usize = 8192;
 
 /// Where a blob lies.
@@ -88,10 +89,6 @@ pub(crate) struct MailKeys {
 
 impl MailKeys {
     fn keep(&mut self, place: MailPlace, key: MailKey) -> TopicId {
-        if self.topics.len() >= MAX_KEYS {
-            // They are derived again when they are asked for.
-            *self = Self::default();
-        }
         let topic = key.topic();
         self.topics.insert(topic, (place, key));
         topic
@@ -120,6 +117,10 @@ impl Store {
         let Some(account) = self.account() else {
             return Ok(Vec::new());
         };
+        if self.mail.topics.len() + most > MAX_KEYS {
+            // They are derived again below.
+            self.mail = MailKeys::default();
+        }
         let mut topics = Vec::new();
         let week = week_of(now.0);
         let others: Vec<_> = self
