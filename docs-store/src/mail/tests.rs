@@ -170,6 +170,28 @@ fn a_removed_device_finds_no_topic_of_what_comes_after() {
 }
 
 #[test]
+fn a_device_that_was_away_for_weeks_finds_the_inboxes_of_then() {
+    let (mut host, mut other) = pair();
+    host.enter(DocId::Notices);
+    let blobs = host.mail_for(other.id());
+    let inboxes = |device: &mut Device, weeks: u64| {
+        let later = Timestamp(NOW.0 + weeks * 7 * 24 * 3_600_000);
+        let topics = device.store.mail_topics(later, 1000).unwrap();
+        let place =
+            |topic: &&TopicId| matches!(device.store.mail.topics[*topic].0, MailPlace::Inbox(_));
+        let inboxes: Vec<TopicId> = topics.iter().filter(place).copied().collect();
+        blobs
+            .iter()
+            .filter(|(topic, _)| inboxes.contains(topic))
+            .count()
+    };
+    let now = inboxes(&mut other, 0);
+    assert!(now > 2, "{now}");
+    assert_eq!(inboxes(&mut other, WEEKS_BACK), now);
+    assert_eq!(inboxes(&mut other, WEEKS_BACK + 1), 0);
+}
+
+#[test]
 fn what_does_not_belong_into_a_topic_is_refused() {
     let (mut host, mut other) = pair();
     host.enter(DocId::Notices);

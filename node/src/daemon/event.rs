@@ -71,12 +71,7 @@ pub(crate) enum NodeEvent {
     /// The sync endpoint says something.
     Sync(SyncEvent),
     /// A mailbox says something, or the way to it.
-    Mail {
-        mailbox: super::mailbox::Mailbox,
-        event: bailey_sync::mail::MailEvent,
-        /// Of a blob: given back when it is taken.
-        permit: Option<tokio::sync::OwnedSemaphorePermit>,
-    },
+    Mail(super::mailbox::MailSaid),
     /// Somebody wants the figures.
     Scraped(super::metrics::Scrape),
     /// A pairing goes on.

@@ -6,26 +6,25 @@
 
 mod kept;
 mod puts;
+mod running;
 mod takes;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bailey_docs_store::{Head, Members, TopicId};
-use bailey_model::{DeviceId, Timestamp, Transport};
+use bailey_model::{DeviceId, Transport};
 use bailey_sync::mail::{MailAddress, MailCommand, MailDevice, MailEvent};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use self::kept::Kept;
 pub(crate) use self::puts::Lane;
-use self::puts::{Puts, View};
+use self::puts::View;
+use self::running::Running;
 pub(crate) use self::takes::Why;
-use self::takes::{Order, Takes};
-use self::words::Words;
 use super::event::NodeEvent;
 use super::store::{MailAsk, MailTell, StoreAsk, Took};
 use super::{Node, clock, devices};
@@ -46,6 +45,15 @@ const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// A mailbox, by its place in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mailbox(usize);
+
+/// What a mailbox, or the way to it, says.
+#[derive(Debug)]
+pub(crate) struct MailSaid {
+    mailbox: Mailbox,
+    event: MailEvent,
+    /// Of a blob: given back when it is taken.
+    permit: Option<OwnedSemaphorePermit>,
+}
 
 /// The account's mailboxes.
 #[derive(Debug)]
@@ -72,101 +80,6 @@ impl Default for Mailboxes {
             away: BTreeSet::new(),
             parting: BTreeMap::new(),
         }
-    }
-}
-
-#[derive(Debug)]
-struct Running {
-    address: MailAddress,
-    commands: mpsc::Sender<MailCommand>,
-    /// The connection that is up.
-    connection: Option<u64>,
-    remote: Option<SocketAddr>,
-    /// When it said something last.
-    heard: Option<Timestamp>,
-    /// Why it is not reached.
-    down: Option<String>,
-    /// The name of its store.
-    store: [u8; 16],
-    puts: Puts,
-    takes: Takes,
-    words: Words,
-    word_asked: bool,
-    /// Blobs that were good for nothing.
-    bad: u64,
-    /// Whether it was seen to tell less than it had told before.
-    went_back: bool,
-    older: Option<DeviceId>,
-    file: PathBuf,
-    changed: bool,
-    kept_at: Instant,
-    again_at: Instant,
-}
-
-impl Running {
-    fn order(&mut self, orders: Vec<Order>) {
-        let Some(connection) = self.connection else {
-            return;
-        };
-        for order in orders {
-            self.command(match order {
-                Order::Follow { topic, from } => MailCommand::Follow {
-                    connection,
-                    topic,
-                    from,
-                },
-                Order::Unfollow { topic } => MailCommand::Unfollow { connection, topic },
-            });
-        }
-    }
-
-    fn command(&mut self, command: MailCommand) {
-        if self.commands.try_send(command).is_err() {
-            // Without all of them it is of no use: the next tick begins another.
-            self.commands = mpsc::channel(1).0;
-            self.connection = None;
-            self.down = Some("it takes no more".to_owned());
-        }
-    }
-
-    fn is_gone(&self) -> bool {
-        self.commands.is_closed()
-    }
-
-    fn name(&self) -> String {
-        let MailAddress { host, port, .. } = &self.address;
-        match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        }
-    }
-
-    fn on_up(&mut self, connection: u64, store: [u8; 16], remote: SocketAddr) {
-        let same = self.store == store;
-        if !same {
-            if self.store != [0; 16] {
-                log!("mailbox {}: it has lost what it had", self.name());
-            }
-            self.puts.lost();
-            self.words.lost();
-            self.store = store;
-        }
-        log!("mailbox {}: up", self.name());
-        (self.connection, self.remote, self.down) = (Some(connection), Some(remote), None);
-        self.puts.down();
-        self.word_asked = false;
-        let orders = self.takes.up(same);
-        self.order(orders);
-        self.changed = true;
-    }
-
-    fn on_down(&mut self, why: String) {
-        log!("mailbox {}: {why}", self.name());
-        self.connection = None;
-        self.down = Some(why);
-        self.puts.down();
-        self.takes.down();
-        self.word_asked = false;
     }
 }
 
@@ -251,27 +164,7 @@ impl Node {
         }
         let (commands, events) = MailDevice::start(address.clone(), &entropy);
         tokio::spawn(hand_on(events, self.events.clone(), mailbox));
-        let now = Instant::now();
-        let mut it = Running {
-            address,
-            commands: devices::forward(commands),
-            connection: None,
-            remote: None,
-            heard: None,
-            down: None,
-            store: kept.store,
-            puts: Puts::resume(kept.done()),
-            takes: Takes::resume(kept.topics()),
-            words: Words::default(),
-            word_asked: false,
-            bad: 0,
-            went_back: false,
-            older: None,
-            file,
-            changed: false,
-            kept_at: now,
-            again_at: now,
-        };
+        let mut it = Running::new(address, devices::forward(commands), file, &kept);
         let heads: Vec<Head> = self.devices.local_heads().values().copied().collect();
         it.puts.heads(&heads, self.this, self.mailboxes.now());
         it.takes.want(self.mailboxes.topics.clone(), false);
@@ -454,12 +347,12 @@ impl Node {
     }
 
     /// A mailbox, or the way to it, says something.
-    pub(super) fn on_mail(
-        &mut self,
-        mailbox: Mailbox,
-        event: MailEvent,
-        permit: Option<OwnedSemaphorePermit>,
-    ) {
+    pub(super) fn on_mail(&mut self, said: MailSaid) {
+        let MailSaid {
+            mailbox,
+            event,
+            permit,
+        } = said;
         let now = self.mailboxes.now();
         let Some(it) = self.mailboxes.all.get_mut(mailbox.0) else {
             return;
@@ -542,7 +435,10 @@ impl Node {
                             it.puts.push_word(topic, blob);
                         }
                         Ok(_) => {}
-                        Err(why) => log!("mailbox: {why}"),
+                        Err(why) => {
+                            log!("mailbox: {why}");
+                            it.words.not_said();
+                        }
                     }
                 }
                 self.pump_mailbox(mailbox);
@@ -626,8 +522,9 @@ impl Node {
     }
 
     /// Chains are here further than before.
-    pub(super) fn mail_heads(&mut self, heads: &[Head]) {
-        self.mailboxes.heads(heads, self.this);
+    pub(super) fn on_heads(&mut self, heads: Vec<Head>) {
+        self.mailboxes.heads(&heads, self.this);
+        self.devices.heads(heads);
         self.ask_topics();
         for at in 0..self.mailboxes.all.len() {
             if let Some(it) = self.mailboxes.all.get_mut(at) {
@@ -681,12 +578,12 @@ async fn hand_on(
             MailEvent::Blob { .. } => Arc::clone(&taking).acquire_owned().await.ok(),
             _ => None,
         };
-        let event = NodeEvent::Mail {
+        let said = MailSaid {
             mailbox,
             event,
             permit,
         };
-        if to.send(event).await.is_err() {
+        if to.send(NodeEvent::Mail(said)).await.is_err() {
             return;
         }
     }

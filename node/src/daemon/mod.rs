@@ -284,10 +284,7 @@ impl Node {
         match tell {
             StoreTell::Appended { doc, entry, tag } => self.on_appended(doc, &entry, tag),
             StoreTell::NotAppended { tag, why, event } => self.on_not_appended(tag, &why, *event),
-            StoreTell::Heads(heads) => {
-                self.devices.heads(heads.clone());
-                self.mail_heads(&heads);
-            }
+            StoreTell::Heads(heads) => self.on_heads(heads),
             StoreTell::Mail(tell) => self.on_mail_told(tell),
             StoreTell::Ingested {
                 peer,
@@ -472,11 +469,7 @@ impl Node {
             NodeEvent::Gate { run, said } => self.on_gate(run, said),
             NodeEvent::GateGone { run } => self.on_gate_gone(run),
             NodeEvent::Sync(event) => self.on_sync(event),
-            NodeEvent::Mail {
-                mailbox,
-                event,
-                permit,
-            } => self.on_mail(mailbox, event, permit),
+            NodeEvent::Mail(said) => self.on_mail(said),
             NodeEvent::SyncGone { port } => self.devices.gone(port),
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
             NodeEvent::HistoryRead { conn, upto } => self.history_read(conn, upto),

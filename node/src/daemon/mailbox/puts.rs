@@ -104,7 +104,10 @@ impl Puts {
 
     /// The mailbox has a chain up to a number, whoever put it.
     pub(super) fn there(&mut self, chain: ChainId, upto: u64) {
-        let lane = Lane { to: None, chain };
+        self.is_done(Lane { to: None, chain }, upto);
+    }
+
+    fn is_done(&mut self, lane: Lane, upto: u64) {
         let done = self.done.entry(lane).or_default();
         *done = (*done).max(upto);
     }
@@ -211,8 +214,7 @@ impl Puts {
         self.asked = None;
         if found.is_empty() {
             // What the store does not give, nobody gets from here.
-            self.done.insert(asked, upto);
-            return;
+            return self.is_done(asked, upto);
         }
         let mut first = true;
         for mailed in found {
@@ -223,9 +225,7 @@ impl Puts {
                         .push_back((What::Lane(lane, mailed.upto), topic, blob));
                 }
                 // What cannot be mailed is passed over, once all before it is there.
-                None if first => {
-                    self.done.insert(lane, mailed.upto);
-                }
+                None if first => self.is_done(lane, mailed.upto),
                 None => return,
             }
         }
@@ -258,8 +258,7 @@ impl Puts {
         self.held = None;
         match self.sent.remove(&id) {
             Some(What::Lane(lane, upto)) => {
-                let done = self.done.entry(lane).or_default();
-                *done = (*done).max(upto);
+                self.is_done(lane, upto);
                 true
             }
             _ => false,

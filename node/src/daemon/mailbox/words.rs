@@ -163,6 +163,11 @@ impl Words {
         (said.into_iter().map(|(_, head)| head).collect(), lacks)
     }
 
+    /// What was to be said could not be.
+    pub(super) fn not_said(&mut self) {
+        self.said_all = false;
+    }
+
     /// The mailbox lost what it had.
     pub(super) fn lost(&mut self) {
         self.said_all = false;

@@ -200,6 +200,29 @@ fn what_is_under_way_when_a_connection_ends_is_put_again() {
 }
 
 #[test]
+fn what_an_earlier_start_had_put_is_not_put_again() {
+    let heads = [head(DocId::Node, THIS, 4), head(DocId::Account, THIS, 2)];
+    let mut world = World::new(&heads);
+    assert_eq!(world.all(NOW).len(), 2);
+    let view = View {
+        heads: &world.heads,
+        this: THIS,
+        away: &world.away,
+        parting: &world.parting,
+        week: world.week,
+        caught_up: true,
+    };
+    let done = world.puts.done(&view);
+    assert_eq!(done.len(), 2);
+    world.puts = Puts::resume(done);
+    assert_eq!(world.all(NOW), []);
+    world
+        .heads
+        .insert(chain(DocId::Node, THIS), head(DocId::Node, THIS, 5));
+    assert_eq!(world.all(NOW)[0].1, 5);
+}
+
+#[test]
 fn what_cannot_be_mailed_is_passed_over_in_its_order() {
     let mut world = World::new(&[head(DocId::Node, THIS, 4)]);
     let none = |upto| Mailed { upto, blob: None };
