@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test vm check bench escapes fuzz sim
+.PHONY: help demo test s3 vm check bench escapes fuzz sim
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
@@ -27,6 +27,7 @@ help:
 	@cat <<'EOF'
 	make demo    build, then show the whole of bailey on this machine, offline
 	make test    every test; the integration tests make networks of their own
+	make s3      a mailbox that keeps its blobs in a bucket, on a server of this machine
 	make vm      limits by cgroup v2, in a guest with systemd that needs no root
 	make check   format, lints, licences
 	make bench   figures, each beside its peer in the same run
@@ -42,7 +43,8 @@ help:
 
 demo:
 	@.ci/packages build run
-	cargo build --release -p bailey-node -p bailey-fence -p bailey-gate -p bailey-helper-root
+	cargo build --release -p bailey-node -p bailey-fence -p bailey-gate -p bailey-helper-root \
+	  -p bailey-mailbox
 	.ci/demo "$(TARGET)/release" $(ARGS)
 
 test:
@@ -55,6 +57,10 @@ test:
 	else
 	  cargo test --profile ci --workspace --lib --bins --tests --no-fail-fast $(ARGS)
 	fi
+
+s3:
+	@.ci/packages build readers
+	.ci/s3 "$(TARGET)" cargo test --profile ci -p bailey-mailbox --features s3 --lib
 
 vm:
 	@.ci/packages build vm

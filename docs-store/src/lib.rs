@@ -18,6 +18,7 @@ mod journal;
 mod keyfile;
 mod keys;
 mod lock;
+mod mail;
 mod own;
 mod reader;
 mod recovery;
@@ -33,7 +34,8 @@ mod thin;
 
 pub use account::{AddOffer, Member, Members, OfferError, RecordError, Removal, Role};
 pub use bailey_envelope::{
-    ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, RecoverySeed, Tombstone,
+    ChainId, DeviceKeys, DevicePublic, DocId, Hash, Head, Heads, MAX_HEADS, RecoverySeed,
+    Tombstone, TopicId, week_of,
 };
 pub use check::{Checked, CheckedRest};
 pub use db::{DbError, OpenDbError};
@@ -50,6 +52,7 @@ pub use keyfile::{
     keep_recovery_seed, load_device_keys, load_or_create_device_keys, load_recovery_seed,
 };
 pub use keys::{HandOutError, KeyRecordError};
+pub use mail::{MailFault, MailPlace, MailTaken, Mailed};
 pub use reader::{DocInfo, Pages, Reader, Reading, account_of};
 pub use recovery::{
     Copied, CopyError, CopyReader, Taken, WordsError, recovery_words, seed_of_words,

@@ -36,6 +36,10 @@ pub(crate) struct Current {
 }
 
 impl Current {
+    pub(crate) fn key(&self) -> &EpochKey {
+        &self.key
+    }
+
     /// Whether this is its key.
     pub(crate) fn is(&self, key_id: KeyId) -> bool {
         self.key.id() == key_id
@@ -277,7 +281,7 @@ impl Store {
 
     /// The epoch for what is kept for this window. One that is a week old closes
     /// every segment under it and makes room for the next.
-    fn epoch_of(&mut self, hours: u32, now: Timestamp) -> Result<Current, BuildError> {
+    pub(crate) fn epoch_of(&mut self, hours: u32, now: Timestamp) -> Result<Current, BuildError> {
         if let Some(current) = self.epochs.get(&hours)
             && !current.over
             && now.0 < current.made.0.saturating_add(EPOCH_MS)

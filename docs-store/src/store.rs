@@ -17,6 +17,7 @@ use crate::ingest::{SegmentCache, Successors};
 use crate::journal::{self, JournalRow};
 use crate::keys::{self, KeyRing};
 use crate::lock::{Lock, LockError};
+use crate::mail::MailKeys;
 use crate::own::{self, Built, Carries, OwnDoc, Unsealed};
 use crate::schema;
 use crate::sealing::Current;
@@ -114,6 +115,7 @@ pub struct Store {
     pub(crate) cache: SegmentCache,
     pub(crate) thin: Thinning,
     pub(crate) successors: Successors,
+    pub(crate) mail: MailKeys,
     pub(crate) unsealed: usize,
     /// Whether something is committed that a power cut could take.
     pub(crate) unsynced: bool,
@@ -187,6 +189,7 @@ impl Store {
             cache: SegmentCache::default(),
             thin,
             successors: Successors::default(),
+            mail: MailKeys::default(),
             pending: Vec::new(),
             unsealed: 0,
             // What another process left in the log may not be on the disk yet.

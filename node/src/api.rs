@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 pub use self::account::{BesideAsk, Grants, RecoveryAsk};
 use crate::days::DayRow;
 use crate::rows::{
-    AccountRow, BoxRow, CheckRow, DeviceRow, FlowRow, NoticeRow, RemovedRow, ReportRow, WhyRow,
+    AccountRow, BoxRow, CheckRow, DeviceRow, FlowRow, MailboxRow, NoticeRow, RemovedRow, ReportRow,
+    WhyRow,
 };
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
@@ -314,6 +315,8 @@ pub enum Tell {
     Device(DeviceRow),
     /// The answer to [`Ask::Account`].
     Account(AccountRow),
+    /// A mailbox, after the rows of [`Ask::DeviceList`].
+    Mailbox(MailboxRow),
     /// The answer to [`Ask::DeviceRemove`] and [`Ask::DeviceLeave`].
     Removed(Box<RemovedRow>),
     /// The request is written and on its way to that device.

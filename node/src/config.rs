@@ -11,12 +11,15 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bailey_sync::mail::MailAddress;
 use serde::{Deserialize, Deserializer, de};
 
 /// Most bytes of the file.
 const MAX_CONFIG: u64 = 64 << 10;
 /// Most boxes that have settings of their own.
 const MAX_BOXES: usize = 1024;
+/// Most mailboxes.
+const MAX_MAILBOXES: usize = 4;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The window where nothing is said.
 const WINDOW: Window = Window(DAY.saturating_mul(30));
@@ -73,6 +76,8 @@ pub struct Config {
     pub keys: Keys,
     /// `[metrics]`
     pub metrics: Metrics,
+    /// `[sync]`
+    pub sync: SyncSettings,
 }
 
 /// What is kept of what boxes did.
@@ -148,6 +153,15 @@ pub struct Metrics {
     pub listen: Option<SocketAddr>,
 }
 
+/// How devices hear of one another beside their sessions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SyncSettings {
+    /// One mailbox, or a few, as `bailey mailbox` prints itself: `"KEY@HOST:PORT"`.
+    #[serde(rename = "mailbox", deserialize_with = "mailboxes")]
+    pub mailboxes: Vec<MailAddress>,
+}
+
 /// How long entries are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window(Duration);
@@ -208,6 +222,36 @@ fn loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketA
         ));
     }
     Ok(Some(addr))
+}
+
+fn mailboxes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<MailAddress>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "a mailbox, \"KEY@HOST:PORT\", or a list of them"
+    )]
+    enum Said {
+        One(String),
+        Several(Vec<String>),
+    }
+    let said = match Said::deserialize(deserializer)? {
+        Said::One(one) => vec![one],
+        Said::Several(several) => several,
+    };
+    if said.len() > MAX_MAILBOXES {
+        return Err(de::Error::custom(format!(
+            "more than {MAX_MAILBOXES} mailboxes"
+        )));
+    }
+    let mut found: Vec<MailAddress> = Vec::new();
+    for text in said {
+        let one: MailAddress = text.parse().map_err(de::Error::custom)?;
+        if found.iter().any(|other| other.key == one.key) {
+            return Err(de::Error::custom("the same mailbox twice"));
+        }
+        found.push(one);
+    }
+    Ok(found)
 }
 
 impl Config {

@@ -17,7 +17,7 @@ use bailey_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::community::community_id;
-pub use device::{AccountRow, DeviceRow, GapRow, RemovedRow};
+pub use device::{AccountRow, DeviceRow, GapRow, MailboxRow, RemovedRow};
 pub use end::end_text;
 
 /// Version of every row.

@@ -25,6 +25,7 @@ mod kills;
 mod life;
 mod limits;
 mod loopback;
+mod mailbox;
 mod mdns;
 mod membership;
 mod metrics;

@@ -15,6 +15,7 @@
 mod error;
 pub mod fuzz;
 mod header;
+mod heads;
 mod id;
 mod keys;
 mod mail;
@@ -24,6 +25,7 @@ mod wrap;
 
 pub use error::{DecodeError, OpenError, SealError, UnwrapError, VerifyError, WeakKey, WrapError};
 pub use header::{Fields, HEADER_LEN, Header, Kind, SIGNATURE_LEN, Suite, TAG_LEN, peek};
+pub use heads::{Heads, MAX_HEADS};
 pub use id::{ChainId, DocId, Hash, Head};
 pub use keys::{DeviceKeys, DevicePublic, EpochKey, KeyId, RecoverySeed, SegmentKey};
 pub use mail::{

@@ -70,6 +70,9 @@ pub(crate) enum Verb {
     /// Keep accounts apart: each has a node, boxes, keys and devices of its own.
     #[command(subcommand)]
     Account(AccountVerb),
+    /// Keep sealed envelopes for devices that are not up together.
+    #[command(disable_help_flag = true)]
+    Mailbox(MailboxArgs),
     /// Be the node (the other commands start one by themselves).
     Node(NodeArgs),
     /// See the whole of bailey work on this machine, offline, in under a minute.
@@ -444,6 +447,17 @@ pub(crate) struct DeviceJoinArgs {
     /// One JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MailboxArgs {
+    /// The words of bailey-mailbox: `bailey mailbox --help` shows them.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORDS"
+    )]
+    pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use super::{out, read, recovery};
 use crate::api::{Ask, Failure, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
-use crate::rows::{DeviceRow, GapRow};
+use crate::rows::{DeviceRow, GapRow, MailboxRow};
 use crate::show;
 
 /// Lets another device join.
@@ -151,10 +151,50 @@ pub(super) fn list(args: &JsonArgs) -> Result<u8, Failure> {
                 .map(|line| format!("    {}", show::sentence(line)))
                 .try_for_each(|line| out::line(&line))
         }
+        Tell::Mailbox(row) if args.json => out::json(&row),
+        Tell::Mailbox(row) => out::line(&mailbox_line(&row)),
         _ => Ok(()),
     })?;
     recovery::remind();
     Ok(code)
+}
+
+/// A mailbox, in one line.
+fn mailbox_line(row: &MailboxRow) -> String {
+    let (key, place) = row.mailbox.split_once('@').unwrap_or(("", &row.mailbox));
+    let key: String = key.chars().take(8).collect();
+    format!(
+        "{:<20} {key}  {:<7} {}",
+        show::text(place),
+        "mailbox",
+        mailbox_state(row)
+    )
+}
+
+/// How a mailbox stands, in words: what was heard of it, then what is wrong with it.
+fn mailbox_state(row: &MailboxRow) -> String {
+    let mut said = vec![match (&row.last_heard, row.connected) {
+        (Some(at), true) => format!("heard {at}"),
+        (Some(at), false) => format!("not reached since {at}"),
+        (None, _) => "not reached yet".to_owned(),
+    }];
+    said.extend(row.why.as_deref().map(show::sentence));
+    if let Some(refused) = &row.refused {
+        said.push(format!("keeps nothing more: {}", show::text(refused)));
+    }
+    if let Some(device) = &row.older_than {
+        said.push(format!(
+            "shows an older head than {} saw",
+            show::text(device)
+        ));
+    }
+    if row.went_back {
+        said.push("it went back behind what it had".to_owned());
+    }
+    if row.bad > 0 {
+        said.push(format!("{} of what it gave was good for nothing", row.bad));
+    }
+    said.join("; ")
 }
 
 /// How a device stands, in words.

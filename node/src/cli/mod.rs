@@ -11,6 +11,7 @@ mod doctor;
 mod exec;
 mod export;
 mod logs;
+mod mailbox;
 mod members;
 mod out;
 mod pcap;
@@ -88,6 +89,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Device(DeviceVerb::Rotate(args)) => members::rotate(&args),
         Verb::Account(AccountVerb::Add(args)) => accounts::add(&args),
         Verb::Account(AccountVerb::List(args)) => accounts::list(&args),
+        Verb::Mailbox(args) => mailbox::mailbox(&args),
         Verb::Node(args) => daemon::run(args.background, args.device_name),
         Verb::Demo(args) => demo::demo(args.json),
         Verb::WorldServe(args) => demo::serve(&args.words),

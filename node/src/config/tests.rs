@@ -40,6 +40,34 @@ fn no_file_and_an_empty_one_say_the_same() {
     assert_eq!(none.audit.durable, Durable::Soon);
     assert_eq!(none.keys.at_rest, AtRest::Auto);
     assert_eq!(none.metrics.listen, None);
+    assert_eq!(none.sync.mailboxes, []);
+}
+
+#[test]
+fn mailboxes_are_one_or_a_few() {
+    let address = |n: char| format!("{}@mail.example:7000", n.to_string().repeat(64));
+    let one = parse(&format!("[sync]\nmailbox = \"{}\"\n", address('a'))).unwrap();
+    assert_eq!(one.sync.mailboxes, [address('a').parse().unwrap()]);
+    let list = |keys: &str| {
+        let all: Vec<String> = keys
+            .chars()
+            .map(|n| format!("\"{}\"", address(n)))
+            .collect();
+        parse(&format!("[sync]\nmailbox = [{}]\n", all.join(", ")))
+    };
+    assert_eq!(list("abcd").unwrap().sync.mailboxes.len(), 4);
+    for (keys, said) in [("abcde", "more than 4"), ("aba", "twice")] {
+        let error = list(keys).unwrap_err();
+        assert!(
+            error.starts_with("line 2") && error.contains(said),
+            "{error}"
+        );
+    }
+    let wrong = parse("[sync]\nmailbox = \"mail.example:7000\"\n").unwrap_err();
+    assert!(
+        wrong.starts_with("line 2") && wrong.contains("KEY@HOST:PORT"),
+        "{wrong}"
+    );
 }
 
 #[test]

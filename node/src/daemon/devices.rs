@@ -101,6 +101,11 @@ impl Devices {
         !self.up.is_empty()
     }
 
+    /// How far every chain is here.
+    pub(super) fn local_heads(&self) -> &BTreeMap<ChainId, Head> {
+        &self.heads
+    }
+
     pub(super) fn is_member(&self, device: DeviceId) -> bool {
         self.members.get(&device).is_some()
     }
@@ -377,7 +382,8 @@ impl Node {
 
     /// Membership changed: who may connect, who may read, who is shown.
     pub(super) fn on_members(&mut self, members: Members) {
-        self.devices.members = members;
+        let before = std::mem::replace(&mut self.devices.members, members);
+        self.mail_members(&before);
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);
         }
@@ -405,7 +411,7 @@ impl Node {
 }
 
 /// A queue in front of the endpoint's own, so that the loop never waits.
-fn forward(endpoint: mpsc::Sender<SyncCommand>) -> mpsc::Sender<SyncCommand> {
+pub(super) fn forward<T: Send + 'static>(endpoint: mpsc::Sender<T>) -> mpsc::Sender<T> {
     let (commands, mut queued) = mpsc::channel(COMMANDS);
     tokio::spawn(async move {
         while let Some(command) = queued.recv().await {
@@ -461,7 +467,7 @@ pub(super) fn read_addr_lines(text: &str) -> BTreeMap<DeviceId, Vec<SocketAddr>>
 }
 
 /// Written whole under another name, then put in place.
-pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+pub(super) fn write_private(path: &Path, text: impl AsRef<[u8]>) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let fresh = path.with_extension("new");
@@ -472,7 +478,7 @@ pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
         .truncate(true)
         .mode(0o600)
         .open(&fresh)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(text.as_ref())?;
     std::fs::rename(fresh, path)
 }
 

@@ -80,6 +80,8 @@ pub(crate) enum NodeEvent {
     SyncGone { port: u16 },
     /// The sync endpoint says something.
     Sync(SyncEvent),
+    /// A mailbox says something, or the way to it.
+    Mail(super::mailbox::MailSaid),
     /// Somebody wants the figures.
     Scraped(super::metrics::Scrape),
     /// A pairing goes on.

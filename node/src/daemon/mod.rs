@@ -25,6 +25,7 @@ mod limits;
 mod lock;
 mod log_file;
 mod logs;
+mod mailbox;
 mod membership;
 mod metrics;
 mod nat64;
@@ -117,6 +118,7 @@ struct Node {
     conns: BTreeMap<ConnId, mpsc::Sender<Answer>>,
     followers: questions::Followers,
     devices: devices::Devices,
+    mailboxes: mailbox::Mailboxes,
     nearby: nearby::Nearby,
     neighbours: neighbours::Neighbours,
     pairings: BTreeMap<ConnId, pairing::Running>,
@@ -171,6 +173,7 @@ impl Node {
             conns: BTreeMap::new(),
             followers: questions::Followers::default(),
             devices: devices::Devices::default(),
+            mailboxes: mailbox::Mailboxes::default(),
             nearby: nearby::Nearby::default(),
             neighbours: neighbours::Neighbours::default(),
             pairings: BTreeMap::new(),
@@ -294,7 +297,8 @@ impl Node {
         match tell {
             StoreTell::Appended { doc, entry, tag } => self.on_appended(doc, &entry, tag),
             StoreTell::NotAppended { tag, why, event } => self.on_not_appended(tag, &why, *event),
-            StoreTell::Heads(heads) => self.devices.heads(heads),
+            StoreTell::Heads(heads) => self.on_heads(heads),
+            StoreTell::Mail(tell) => self.on_mail_told(tell),
             StoreTell::Ingested {
                 peer,
                 chain,
@@ -487,6 +491,7 @@ impl Node {
             NodeEvent::Stands { run, held } => self.on_stands(run, held),
             NodeEvent::GoesOn { run, gone } => self.on_goes_on(run, gone),
             NodeEvent::Sync(event) => self.on_sync(event),
+            NodeEvent::Mail(said) => self.on_mail(said),
             NodeEvent::SyncGone { port } => self.devices.gone(port),
             NodeEvent::Pairing { conn, event } => self.on_pairing(conn, event),
             NodeEvent::HistoryRead { conn, upto } => self.history_read(conn, upto),
@@ -537,8 +542,12 @@ impl Node {
         self.look_nearby(Instant::now());
         self.say_heads(Instant::now());
         self.look_for_withheld(Instant::now());
-        let busy =
-            connected || !self.runs.is_empty() || !self.conns.is_empty() || self.devices.any_up();
+        self.tick_mailboxes();
+        let busy = connected
+            || !self.runs.is_empty()
+            || !self.conns.is_empty()
+            || self.devices.any_up()
+            || self.mail_waits();
         if busy {
             self.idle_since = Instant::now();
         }
@@ -587,6 +596,7 @@ impl Node {
     /// The node's own listeners, which no word of a reach grants.
     fn listeners(&self) -> Vec<(Transport, SocketAddr)> {
         let mut listeners = self.devices.listeners();
+        listeners.extend(self.mailboxes.listeners());
         listeners.extend(self.metrics_at.map(|addr| (Transport::Tcp, addr)));
         listeners
     }

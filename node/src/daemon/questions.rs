@@ -92,7 +92,9 @@ impl Node {
             Ask::DeviceJoin { code, addrs } => self.begin_join(conn, &code, addrs),
             Ask::DeviceList => {
                 let rows = self.device_rows();
-                self.answer_all(conn, rows.into_iter().map(Tell::Device).collect());
+                let devices = rows.into_iter().map(Tell::Device);
+                let mailboxes = self.mailbox_rows().into_iter().map(Tell::Mailbox);
+                self.answer_all(conn, devices.chain(mailboxes).collect());
                 Ok(())
             }
             Ask::Recovery(ask) => self.on_recovery_ask(conn, ask, fds),

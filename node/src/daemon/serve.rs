@@ -187,6 +187,7 @@ async fn serve(
     // A socket file that stays is replaced by the next node.
     let _left = std::fs::remove_file(&socket);
     node.forget_listeners();
+    node.keep_mailboxes();
     let endpoint = node.devices.take_endpoint();
     drop(node);
     say_goodbye(endpoint).await;

@@ -4,6 +4,7 @@
 //! An ask is answered only after its entry is committed, so an answered ticket
 //! may be dialled.
 
+mod mail;
 mod thinning;
 mod thread;
 
@@ -22,6 +23,7 @@ use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;
 use tokio::sync::mpsc;
 
+pub(crate) use self::mail::{MailAsk, MailTell, Took};
 use self::thinning::Thinner;
 use self::thread::Thread;
 pub(crate) use self::thread::flat;
@@ -96,6 +98,8 @@ pub(crate) enum StoreAsk {
         conn: ConnId,
         step: super::recovery::Step,
     },
+    /// Something for a mailbox, or of one.
+    Mail(MailAsk),
 }
 
 /// What is changed about the account.
@@ -202,6 +206,8 @@ pub(crate) enum StoreTell {
         conn: ConnId,
         result: Result<super::recovery::Told, String>,
     },
+    /// What came of a [`StoreAsk::Mail`].
+    Mail(MailTell),
     /// Chains grew. Not an answer to an ask.
     Heads(Vec<Head>),
     /// Devices dropped what they should still have. Not an answer to an ask.

@@ -76,6 +76,29 @@ pub struct GapRow {
     pub shown: bool,
 }
 
+/// A mailbox of the account, as this device sees it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MailboxRow {
+    /// Schema version.
+    pub v: u32,
+    /// `KEY@HOST:PORT`.
+    pub mailbox: String,
+    /// Whether it is reached now.
+    pub connected: bool,
+    /// When it was heard last by this start of the node, RFC 3339 UTC.
+    pub last_heard: Option<String>,
+    /// Why it is not reached.
+    pub why: Option<String>,
+    /// Why it keeps nothing of what is put now.
+    pub refused: Option<String>,
+    /// Blobs of it that were good for nothing.
+    pub bad: u64,
+    /// Whether it was seen to tell less than it had told before.
+    pub went_back: bool,
+    /// A device that saw a newer head than it tells.
+    pub older_than: Option<String>,
+}
+
 /// Devices that were removed, and what is true of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RemovedRow {

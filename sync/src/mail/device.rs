@@ -18,8 +18,10 @@ use crate::socket::bind_udp;
 use crate::tls::{Identity, Trust};
 use crate::{ALPN_MAIL, Dice, HANDSHAKE_TIMEOUT};
 
-/// Commands and events that may wait.
-const QUEUE: usize = 256;
+/// Commands that may wait.
+const COMMANDS: usize = 256;
+/// Events that may wait: each holds a longest blob at most.
+const EVENTS: usize = 16;
 /// Addresses of one name that are tried.
 const MAX_ADDRS: usize = 8;
 /// How long a name may take.
@@ -139,8 +141,8 @@ impl MailDevice {
         address: MailAddress,
         entropy: &[u8; 32],
     ) -> (mpsc::Sender<MailCommand>, mpsc::Receiver<MailEvent>) {
-        let (command_tx, commands) = mpsc::channel(QUEUE);
-        let (events, event_rx) = mpsc::channel(QUEUE);
+        let (command_tx, commands) = mpsc::channel(COMMANDS);
+        let (events, event_rx) = mpsc::channel(EVENTS);
         let device = Self {
             address,
             dice: Dice::new(entropy),

@@ -46,7 +46,7 @@ pub(crate) fn flat(opened: Vec<bailey_docs_store::Opened>) -> Vec<(DocId, Device
 }
 
 /// Whether it is worth offering an envelope again in the same session.
-fn failure(error: &IngestError) -> IngestFailure {
+pub(super) fn failure(error: &IngestError) -> IngestFailure {
     match error {
         IngestError::Gap { .. }
         | IngestError::NotMember(_)
@@ -67,7 +67,7 @@ fn failure(error: &IngestError) -> IngestFailure {
 }
 
 pub(super) struct Thread {
-    store: Store,
+    pub(super) store: Store,
     tells: mpsc::Sender<Vec<StoreTell>>,
     known_heads: BTreeMap<ChainId, u64>,
     known_members: Members,
@@ -322,6 +322,7 @@ impl Thread {
                 let result = step.take(&mut self.store, now);
                 StoreTell::Recovery { conn, result }
             }
+            StoreAsk::Mail(ask) => StoreTell::Mail(self.mail(ask)),
         })
     }
 
@@ -379,7 +380,7 @@ impl Thread {
 
     /// Whether a writer's store is a copy of an older one, or runs twice. Where it
     /// is this one, others bring what it does not know of itself.
-    fn look_back(&mut self, ingested: &Ingested) {
+    pub(super) fn look_back(&mut self, ingested: &Ingested) {
         let writer = ingested.chain.writer;
         let unknown = writer == self.store.device() && ingested.outcome != Outcome::Duplicate;
         if (ingested.restored || unknown) && self.back.insert(writer) {
@@ -403,7 +404,7 @@ impl Thread {
     }
 
     /// Entries that waited for a key which is here now.
-    fn waiting(&mut self) -> Vec<(DocId, DeviceId, Entry)> {
+    pub(super) fn waiting(&mut self) -> Vec<(DocId, DeviceId, Entry)> {
         let mut all = Vec::new();
         loop {
             match self.store.open_waiting(clock::now()) {

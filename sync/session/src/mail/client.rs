@@ -56,8 +56,8 @@ enum Phase {
     Asked { from: u64 },
     /// The least index that may come next; whether `CaughtUp` came.
     Followed { next: u64, caught_up: bool },
-    /// `Drop` is to be sent, or was.
-    Dropping,
+    /// `Drop` is to be sent, or was; then it is followed again from an index on.
+    Dropping { again: Option<u64> },
 }
 
 /// One connection, as its device sees it.
@@ -113,8 +113,12 @@ impl MailClient {
     }
 
     /// Follows a topic from an index on; `false` if it does already, or follows
-    /// [`MAX_FOLLOWS`].
+    /// [`MAX_FOLLOWS`]. One that is no longer followed can be followed anew at once.
     pub fn follow(&mut self, topic: TopicId, from: u64) -> bool {
+        if let Some(Phase::Dropping { again }) = self.follows.get_mut(&topic) {
+            *again = Some(from);
+            return true;
+        }
         let known = self.follows.contains_key(&topic);
         if known || self.follows.len() >= MAX_FOLLOWS || self.is_closed() {
             return false;
@@ -132,10 +136,11 @@ impl MailClient {
                 self.to_tell.retain(|other| *other != topic);
             }
             Some(phase @ Phase::Followed { .. }) => {
-                *phase = Phase::Dropping;
+                *phase = Phase::Dropping { again: None };
                 self.to_tell.push_back(topic);
             }
-            Some(Phase::Dropping) | None => {}
+            Some(Phase::Dropping { again }) => *again = None,
+            None => {}
         }
     }
 
@@ -193,7 +198,11 @@ impl MailClient {
                 let topic = TopicId(topic);
                 let told = !self.to_tell.contains(&topic);
                 match self.follows.remove(&topic) {
-                    Some(Phase::Dropping) if told => {}
+                    Some(Phase::Dropping { again }) if told => {
+                        if let Some(from) = again {
+                            self.follow(topic, from);
+                        }
+                    }
                     _ => self.close(ByeReason::Protocol),
                 }
             }
@@ -212,7 +221,7 @@ impl MailClient {
                     .push_back(MailClientEvent::Blob { topic, index, blob });
             }
             // It was on its way.
-            Some(Phase::Dropping) => {}
+            Some(Phase::Dropping { .. }) => {}
             _ => self.close(ByeReason::Protocol),
         }
     }
@@ -225,7 +234,7 @@ impl MailClient {
                 self.events
                     .push_back(MailClientEvent::CaughtUp { topic, next });
             }
-            Some(Phase::Dropping) => {}
+            Some(Phase::Dropping { .. }) => {}
             _ => self.close(ByeReason::Protocol),
         }
     }
@@ -294,7 +303,7 @@ impl MailClient {
                         from,
                     });
                 }
-                Some(Phase::Dropping) => return Some(FromDevice::Drop { topic: topic.0 }),
+                Some(Phase::Dropping { .. }) => return Some(FromDevice::Drop { topic: topic.0 }),
                 Some(Phase::Followed { .. }) | None => {}
             }
         }

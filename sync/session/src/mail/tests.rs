@@ -150,6 +150,36 @@ fn what_is_put_is_told_to_who_follows_from_where_it_was() {
 }
 
 #[test]
+fn a_topic_is_followed_anew_from_an_earlier_index() {
+    let mut pair = Pair::new();
+    let blobs: Vec<_> = ["a", "b"].map(|text| blob(1, text)).into();
+    let topic = blobs[0].0;
+    for (id, (topic, blob)) in (0..).zip(&blobs) {
+        assert!(pair.client.put(id, *topic, blob.clone()));
+    }
+    assert!(pair.client.follow(topic, FIRST + 1));
+    pair.settle();
+    let _once = pair.take();
+    pair.client.unfollow(topic);
+    assert!(pair.client.follow(topic, FIRST), "before it is dropped");
+    pair.settle();
+    let indices: Vec<u64> = pair
+        .take()
+        .into_iter()
+        .filter_map(|event| match event {
+            MailClientEvent::Blob { index, .. } => Some(index),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(indices, [FIRST, FIRST + 1]);
+    pair.client.unfollow(topic);
+    assert!(pair.client.follow(topic, FIRST));
+    pair.client.unfollow(topic);
+    pair.settle();
+    assert_eq!(pair.take(), [], "the last word counts");
+}
+
+#[test]
 fn refusals_come_in_the_order_of_puts() {
     let mut pair = Pair::new();
     let (topic, good) = blob(1, "a");

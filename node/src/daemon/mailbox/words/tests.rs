@@ -1,0 +1,106 @@
+use bailey_docs_store::DocId;
+use bailey_model::{AccountId, Incarnation};
+
+use super::*;
+
+const WRITER: DeviceId = DeviceId([1; 32]);
+const OTHER: DeviceId = DeviceId([2; 32]);
+const CLOCK: Timestamp = Timestamp(1_796_000_000_000);
+const START: Duration = Duration::ZERO;
+
+fn head(n: u8, seq: u64) -> Head {
+    Head {
+        chain: ChainId {
+            doc: DocId::Node,
+            writer: WRITER,
+            incarnation: Incarnation([n; 16]),
+        },
+        seq,
+        hash: Hash([1; 32]),
+    }
+}
+
+fn word(signer: DeviceId, heads: Vec<Head>, lacks: Vec<Head>) -> Heads {
+    Heads {
+        account: AccountId([1; 32]),
+        signer,
+        made: CLOCK,
+        heads,
+        lacks,
+    }
+}
+
+fn map(heads: &[Head]) -> BTreeMap<ChainId, Head> {
+    heads.iter().map(|head| (head.chain, *head)).collect()
+}
+
+#[test]
+fn what_another_saw_and_the_mailbox_does_not_tell_is_noticed_in_time() {
+    let mut words = Words::default();
+    let have = map(&[head(1, 3)]);
+    let seen = word(WRITER, vec![head(1, 5), head(2, 1)], Vec::new());
+    let asked = words.heard(&seen, &have, |_| true, (START, CLOCK));
+    assert_eq!(asked, []);
+    assert_eq!(words.older(START), None, "it may be on its way");
+    assert_eq!(words.older(OWN_LATE), Some((WRITER, head(1, 5).chain)));
+    let (_, lacks) = words.say(OWN_LATE, &have);
+    let none = Head {
+        seq: 0,
+        hash: Hash::NONE,
+        ..head(2, 1)
+    };
+    assert_eq!(lacks, [head(1, 3), none]);
+    words.heads(&[head(1, 5)]);
+    assert_eq!(words.older(OWN_LATE), Some((WRITER, head(2, 1).chain)));
+    words.heads(&[head(2, 1)]);
+    assert_eq!(words.older(OWN_LATE), None);
+}
+
+#[test]
+fn what_somebody_else_put_may_take_longer_and_what_was_refused_is_not_missed() {
+    let mut words = Words::default();
+    let seen = word(OTHER, vec![head(1, 5)], Vec::new());
+    words.heard(&seen, &map(&[]), |_| true, (START, CLOCK));
+    assert_eq!(words.older(OWN_LATE), None);
+    assert!(words.older(OTHERS_LATE).is_some());
+    words.fault(head(1, 5).chain);
+    words.heard(&seen, &map(&[]), |_| true, (START, CLOCK));
+    assert_eq!(words.older(OTHERS_LATE), None);
+    let gone = word(OTHER, vec![head(2, 5)], Vec::new());
+    words.heard(&gone, &map(&[]), |_| false, (START, CLOCK));
+    assert_eq!(words.older(OTHERS_LATE), None, "its writer is no member");
+}
+
+#[test]
+fn a_device_is_given_what_it_says_it_lacks_unless_that_was_long_ago() {
+    let mut words = Words::default();
+    let have = map(&[head(1, 5), head(2, 2)]);
+    let lacks = word(OTHER, Vec::new(), vec![head(1, 3), head(2, 2)]);
+    let asked = words.heard(&lacks, &have, |_| true, (START, CLOCK));
+    assert_eq!(asked, [(head(1, 3).chain, 3)]);
+    let later = Timestamp(CLOCK.0 + STALE_MS + 1);
+    assert_eq!(words.heard(&lacks, &have, |_| true, (START, later)), []);
+}
+
+#[test]
+fn words_are_of_all_at_first_and_then_of_what_changed_and_seldom() {
+    let mut words = Words::default();
+    let mut heads = map(&[head(1, 3), head(2, 7)]);
+    assert!(words.is_due(START));
+    assert_eq!(words.say(START, &heads).0.len(), 2);
+    assert!(!words.is_due(START + EVERY), "nothing changed");
+    heads.insert(head(2, 8).chain, head(2, 8));
+    words.heads(&[head(2, 8)]);
+    assert!(!words.is_due(START));
+    assert!(words.is_due(START + EVERY));
+    assert_eq!(words.say(START + EVERY, &heads).0, [head(2, 8)]);
+    let many: Vec<Head> = (0..4000_u32)
+        .map(|n| {
+            let mut it = head(0, 1);
+            it.chain.incarnation.0[..4].copy_from_slice(&n.to_be_bytes());
+            it
+        })
+        .collect();
+    words.heads(&many);
+    assert_eq!(words.say(START, &map(&many)).0.len(), MAX_HEADS);
+}
