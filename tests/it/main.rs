@@ -10,6 +10,7 @@ mod boxes;
 mod browser;
 mod cli;
 mod common;
+mod decoder;
 mod demo;
 mod doctor;
 mod escapes;

@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! device NAME SECRETS             Ed25519 seed and X25519 secret, 64 bytes
+//! seed recovery SEED              of the recovery keys, 16 bytes
 //! account ID
+//! incarnation phone HEX           of this start of the reader
 //! record NAME HEX                 one of the account's records
 //! take NAME WHAT HEX              taken: `new`, `waits`, `again` or `thinned`; after a
 //!                                 colon the packed entries that can be read by it
@@ -100,7 +102,8 @@ fn every_frozen_envelope_is_judged_as_it_was() {
         let words: Vec<&str> = said.split(' ').collect();
         let bytes = from_hex(bytes);
         match words[0] {
-            "device" => continue,
+            "device" | "seed" => {}
+            "incarnation" => assert_eq!(bytes, reader.incarnation().0),
             "account" => account = Some(AccountId(bytes.try_into().unwrap())),
             "record" => records.push(bytes),
             judged => {
@@ -151,12 +154,15 @@ fn render() -> String {
     ] {
         lines.push(format!("device {name} {}", to_hex(keys(no).secret_bytes())));
     }
+    lines.push(format!("seed recovery {}", to_hex(&story.seed)));
     lines.push(format!("account {}", to_hex(&story.account.0)));
     for (at, bytes) in story.records.iter().enumerate() {
         lines.push(format!("record of-the-account-{} {}", at + 1, to_hex(bytes)));
     }
     let dir = TempDir::new();
     let mut reader = open_seeded(&dir, PHONE, NOW, 1);
+    let incarnation = to_hex(&reader.incarnation().0);
+    lines.push(format!("incarnation phone {incarnation}"));
     reader.join(story.account, &story.records, NOW).unwrap();
     for (name, bytes) in story.events(reader.incarnation()) {
         let said = judge(&mut reader, &name, &bytes);
@@ -174,6 +180,8 @@ fn named(name: &str, bytes: Vec<u8>) -> Named {
 /// What an honest writer wrote, and what is made of it.
 struct Story {
     account: AccountId,
+    /// Of the recovery keys.
+    seed: Vec<u8>,
     records: Vec<Vec<u8>>,
     /// Of the keys' document.
     keys: Vec<Vec<u8>>,
@@ -205,12 +213,13 @@ impl Story {
         let dir = TempDir::new();
         let mut writer = open_seeded(&dir, LAPTOP, NOW, 1);
         writer.create_account("laptop", NOW).unwrap();
+        let seed = writer.recovery_seed().unwrap().unwrap().entropy().to_vec();
         for (no, role) in [(PHONE, Role::Watch), (SERVER, Role::Runs)] {
             let offer = writer.offer_add(keys(no).public(), role).unwrap();
             let signed = offer.sign(&keys(no)).unwrap();
             writer.complete_add(&offer, signed, NOW).unwrap();
         }
-        let mut enter = |writer: &mut Store, doc, texts: &[&str], ms| {
+        let enter = |writer: &mut Store, doc, texts: &[&str], ms| {
             write(writer, doc, texts, at(ms));
             writer.seal_all(at(ms)).unwrap();
         };
@@ -244,6 +253,7 @@ impl Story {
         let epochs = handed.iter().filter_map(|bytes| epoch_in(account, bytes));
         Self {
             account,
+            seed,
             records: of(DocId::Account).concat(),
             epochs: epochs.collect(),
             keys: handed,
@@ -375,12 +385,16 @@ struct Wrap {
     sealed: ([u8; 32], [u8; 16]),
 }
 
-/// The epoch that a record begins, opened by the phone.
+/// The key of an epoch that a record hands to the phone.
 fn epoch_in(account: AccountId, bytes: &[u8]) -> Option<(u32, EpochKey)> {
-    type Epoch = ((u32, KeyId, u64), u32, Vec<Hash>, Vec<Wrap>);
+    type Handed = (Vec<Hash>, Vec<Wrap>);
+    type Epoch = ((u32, KeyId, u64), u32, Handed);
     let body = Verified::from_stored(bytes).unwrap().plain().unwrap();
-    let fields = body.strip_prefix(&[1, 3])?;
-    let (_, _, membership, wraps): Epoch = postcard::from_bytes(fields).unwrap();
+    let (membership, wraps): Handed = match body.split_first_chunk().unwrap() {
+        ([1, 3], fields) => postcard::from_bytes::<Epoch>(fields).unwrap().2,
+        ([1, 2], fields) => postcard::from_bytes(fields).unwrap(),
+        (kind, _) => panic!("{kind:?}"),
+    };
     let phone = keys(PHONE);
     let wrap = wraps.iter().find(|wrap| wrap.recipient == phone.id())?;
     let mut sealed = [0; 48];
@@ -775,7 +789,7 @@ impl Story {
         };
         let shrunk = {
             let mut bytes = bytes.clone();
-            bytes[242..250].fill(0);
+            bytes[226..234].fill(0);
             bytes
         };
         vec![
