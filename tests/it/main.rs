@@ -20,6 +20,7 @@ mod floods;
 mod full_disk;
 mod fuzz;
 mod harness;
+mod hostile;
 mod kept;
 mod kills;
 mod life;

@@ -10,13 +10,14 @@ use std::sync::OnceLock;
 use nix::unistd::geteuid;
 
 /// The programs that tests start.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "bailey",
     "bailey-attack",
     "bailey-bench",
     "bailey-fence",
     "bailey-gate",
     "bailey-helper",
+    "bailey-member",
     "bailey-quic",
     "bailey-world",
 ];

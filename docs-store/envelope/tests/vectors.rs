@@ -265,9 +265,7 @@ fn bad() -> Vec<(&'static str, Vec<u8>)> {
     let good = sealed(fields(BOX), 1, b"an entry");
     let mut all = bad_by_hand(&good);
     let middle = |from: usize, to: usize| from + (to - from) / 2;
-    all.extend(
-        FIELDS.map(|(cut, _, from, to)| (cut, good[..middle(from, to)].to_vec())),
-    );
+    all.extend(FIELDS.map(|(cut, _, from, to)| (cut, good[..middle(from, to)].to_vec())));
     all.extend(FIELDS.map(|(_, flip, from, to)| {
         let mut bytes = good.clone();
         bytes[middle(from, to)] ^= 1;
@@ -275,7 +273,10 @@ fn bad() -> Vec<(&'static str, Vec<u8>)> {
     }));
     all.extend([
         ("signature-s-plus-the-order", with_the_order_added(&good)),
-        ("signature-with-r-of-small-order", with_r_of_small_order(&good)),
+        (
+            "signature-with-r-of-small-order",
+            with_r_of_small_order(&good),
+        ),
         (
             "longer-than-an-envelope-may-be",
             resigned(&good, |head| {

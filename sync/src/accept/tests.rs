@@ -27,7 +27,9 @@ async fn stalled(ip: [u8; 4], server: SocketAddr) -> tokio::task::JoinHandle<()>
     let relay = front.local_addr().unwrap();
     tokio::spawn(async move {
         let client = quinn::Endpoint::client(from([127, 0, 0, 1])).unwrap();
-        let connecting = client.connect_with(client_config(2), relay, SERVER_NAME).unwrap();
+        let connecting = client
+            .connect_with(client_config(2), relay, SERVER_NAME)
+            .unwrap();
         let waits = tokio::spawn(connecting.into_future());
         let (mut out, mut back_in) = ([0; 2048], [0; 2048]);
         let (mut to, mut given) = (None, false);
@@ -57,8 +59,7 @@ async fn take_all(
 ) {
     let mut handshakes = Handshakes::default();
     while let Some(incoming) = quic.accept().await {
-        let ip = incoming.remote_address().ip();
-        let network = Network::of(ip, ip == known);
+        let network = Network::of_incoming(&incoming, |ip| ip == known);
         handshakes.take_up(incoming, network, tell.clone(), |_, accepted| accepted);
         let of_one = |network| {
             let same = handshakes.pending.iter();
@@ -67,7 +68,10 @@ async fn take_all(
         let most = handshakes.pending.iter().map(|it| of_one(it.network));
         let most = most.max().unwrap_or(0);
         let all = handshakes.pending.len();
-        assert!(all <= MAX_HANDSHAKES && most <= MAX_PER_NETWORK, "{all}, {most}");
+        assert!(
+            all <= MAX_HANDSHAKES && most <= MAX_PER_NETWORK,
+            "{all}, {most}"
+        );
         seen.send_modify(|(a, b)| (*a, *b) = ((*a).max(all), (*b).max(most)));
     }
 }
@@ -90,6 +94,10 @@ async fn handshakes_under_way_are_bounded_and_a_members_place_is_kept() {
     for no in 0..90 {
         strangers.push(stalled([127, 2, no, 1], target).await);
     }
+    // And of this very machine's own address.
+    for _ in 0..12 {
+        strangers.push(stalled([127, 0, 0, 1], target).await);
+    }
     let full = async {
         while *look.borrow() != (MAX_HANDSHAKES, MAX_PER_NETWORK) {
             sleep(Duration::from_millis(10)).await;
@@ -99,7 +107,9 @@ async fn handshakes_under_way_are_bounded_and_a_members_place_is_kept() {
     assert!(full.is_ok(), "the control: {:?}", *look.borrow());
     // Every place is taken by strangers that will not give it back by themselves.
     let member = quinn::Endpoint::client(known).unwrap();
-    let connecting = member.connect_with(client_config(3), target, SERVER_NAME).unwrap();
+    let connecting = member
+        .connect_with(client_config(3), target, SERVER_NAME)
+        .unwrap();
     let connection = tokio::time::timeout(Duration::from_secs(2), connecting).await;
     let connection = connection.expect("the member is kept out").unwrap();
     let (mut send, _recv) = connection.open_bi().await.unwrap();
@@ -128,4 +138,24 @@ fn an_address_is_counted_by_its_network_and_a_members_by_itself() {
     assert_eq!(of("192.168.1.5", true), of("::ffff:192.168.1.5", true));
     assert_eq!(of("2001:db8::1", false), of("2001:db8::ffff:1", false));
     assert_ne!(of("2001:db8::1", false), of("2001:db8:0:1::1", false));
+}
+
+#[test]
+fn the_document_says_these_numbers() {
+    let document = include_str!("../../../docs/wire.md");
+    let text = document.split_whitespace().collect::<Vec<_>>().join(" ");
+    let seconds = |time: Duration| time.as_secs();
+    let alpn = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
+    for said in [
+        format!("At most {MAX_HANDSHAKES} are under way, of these {MAX_PER_NETWORK} from one /24"),
+        format!("has {MAX_PER_NETWORK} slots of its own"),
+        format!("With {RETRY_ABOVE_PER_NETWORK} under way from a network, or {RETRY_ABOVE} in all"),
+        format!("may take {} s each", seconds(crate::HANDSHAKE_TIMEOUT)),
+        format!("open: every {} s", seconds(crate::KEEP_ALIVE)),
+        format!("lost: after {} s", seconds(crate::IDLE_TIMEOUT)),
+        format!("ALPN `{}`", alpn(crate::ALPN_SESSION)),
+        format!("ALPN `{}`", alpn(crate::ALPN_PAIR)),
+    ] {
+        assert!(text.contains(&said), "docs/wire.md does not say: {said}");
+    }
 }

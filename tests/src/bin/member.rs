@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bailey_docs_store::{OsEntropy, Store, load_or_create_device_keys};
 use bailey_envelope::{
-    ChainId, DeviceKeys, DocId, EpochKey, Fields, HEADER_LEN, Hash, Head, Kind, KeyId,
+    ChainId, DeviceKeys, DocId, EpochKey, Fields, HEADER_LEN, Hash, Head, KeyId, Kind,
     MAX_PLAINTEXT, WrapContext, Wrapped, peek, seal, sign_plain, wrap,
 };
 use bailey_model::{AccountId, BoxId, DeviceId, Incarnation, Timestamp};
@@ -57,7 +57,11 @@ async fn lie(state: &Path, device: &str, address: SocketAddr) -> Result<(), Faul
     let keys = load_or_create_device_keys(&state.join("device.key"), None, &mut OsEntropy)?;
     let store = Store::open(state, keys.clone(), now(), Box::new(OsEntropy))?;
     let account = store.account().ok_or("there is no account")?;
-    let lies = Liar { account, keys: &keys }.lies(&store)?;
+    let lies = Liar {
+        account,
+        keys: &keys,
+    }
+    .lies(&store)?;
     let config = EndpointConfig {
         ed25519_secret: *keys.ed25519_secret(),
         device: keys.id(),
@@ -80,7 +84,9 @@ async fn lie(state: &Path, device: &str, address: SocketAddr) -> Result<(), Faul
     let heads = store.heads().into_iter().chain(heads).collect();
     commands.send(SyncCommand::Heads(heads)).await?;
     let addrs = vec![address];
-    commands.send(SyncCommand::Peer { device: to, addrs }).await?;
+    commands
+        .send(SyncCommand::Peer { device: to, addrs })
+        .await?;
     while let Some(event) = events.recv().await {
         let answer = match event {
             SyncEvent::Up { peer, .. } => {
@@ -230,7 +236,11 @@ impl Liar<'_> {
             *byte = sha_byte(at);
         }
         let lies = [
-            ("keys", self.fields(DocId::Keys, 1), vec![self.handed(store)?]),
+            (
+                "keys",
+                self.fields(DocId::Keys, 1),
+                vec![self.handed(store)?],
+            ),
             ("garbage", of(2), self.chain(of(2), &garbage)?),
             ("bomb", of(3), vec![self.sealed(of(3), &bomb()?)?]),
             ("large", of(4), vec![self.sealed(of(4), &noise)?]),
@@ -240,13 +250,28 @@ impl Liar<'_> {
                 of(6),
                 vec![turned[1].clone(), turned[0].clone(), turned[0].clone()],
             ),
-            ("forged", Fields { chain: ChainId { writer: victim, ..of(7).chain }, ..of(7) }, vec![
-                self.in_the_name_of(victim)?,
-            ]),
-            ("elsewhere", of(8), vec![self.sealed(
-                Fields { account: AccountId([0x11; 32]), ..of(8) },
-                b"x",
-            )?]),
+            (
+                "forged",
+                Fields {
+                    chain: ChainId {
+                        writer: victim,
+                        ..of(7).chain
+                    },
+                    ..of(7)
+                },
+                vec![self.in_the_name_of(victim)?],
+            ),
+            (
+                "elsewhere",
+                of(8),
+                vec![self.sealed(
+                    Fields {
+                        account: AccountId([0x11; 32]),
+                        ..of(8)
+                    },
+                    b"x",
+                )?],
+            ),
             ("noise", of(9), vec![noise.clone()]),
             ("keyless", of(10), vec![self.under_no_key(of(10))?]),
         ];
@@ -259,7 +284,14 @@ impl Liar<'_> {
             .into_iter()
             .map(|(name, fields, envelopes)| {
                 let told = told(name, envelopes.len());
-                (fields.chain, Lie { name, envelopes, told })
+                (
+                    fields.chain,
+                    Lie {
+                        name,
+                        envelopes,
+                        told,
+                    },
+                )
             })
             .collect())
     }

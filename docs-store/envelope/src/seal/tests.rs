@@ -46,7 +46,10 @@ fn the_cipher_is_that_of_the_draft() {
         let (nonce, aad) = (fixed(row[1]), bytes(row[2]));
         let sealed = encrypt(&key, &nonce, &bytes(row[3]), &aad).unwrap();
         assert_eq!(sealed, bytes(row[4]));
-        assert_eq!(*decrypt(&key, &nonce, &sealed, &aad).unwrap(), bytes(row[3]));
+        assert_eq!(
+            *decrypt(&key, &nonce, &sealed, &aad).unwrap(),
+            bytes(row[3])
+        );
         for at in 0..sealed.len() {
             let mut other = sealed.clone();
             other[at] ^= 0x80;

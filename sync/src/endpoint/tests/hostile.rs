@@ -78,7 +78,12 @@ async fn words_are_prompt(a: &Device, b: &Device, rounds: u8) {
 async fn a_flood_of_handshakes_does_not_hold_up_what_members_say() {
     let (a, b) = joined().await;
     // From where the member is, from its network, and from others.
-    let from = [[127, 0, 0, 1], [127, 0, 0, 9], [127, 0, 1, 9], [127, 0, 2, 9]];
+    let from = [
+        [127, 0, 0, 1],
+        [127, 0, 0, 9],
+        [127, 0, 1, 9],
+        [127, 0, 2, 9],
+    ];
     let flood = Flood::start(b.addr(), &from);
     while flood.begun() < 50 {
         sleep(Duration::from_millis(5)).await;
@@ -92,7 +97,12 @@ async fn a_flood_of_handshakes_does_not_hold_up_what_members_say() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_gets_in_through_a_flood_from_its_own_network() {
     let (mut a, mut b) = two().await;
-    let from = [[127, 0, 0, 8], [127, 0, 0, 9], [127, 0, 1, 9], [127, 0, 2, 9]];
+    let from = [
+        [127, 0, 0, 8],
+        [127, 0, 0, 9],
+        [127, 0, 1, 9],
+        [127, 0, 2, 9],
+    ];
     let flood = Flood::start(b.addr(), &from);
     while flood.begun() < 50 {
         sleep(Duration::from_millis(5)).await;
@@ -157,12 +167,32 @@ async fn a_member_that_breaks_the_protocol_is_closed_and_others_go_on() {
         ("no hello", framed(&[4]), 1),
         ("hello twice", [&good[..], &good].concat(), 1),
         ("an empty frame", [&good[..], &[0; 4]].concat(), 1),
-        ("a frame over the bound", [&good[..], &too_long.to_le_bytes()].concat(), 1),
+        (
+            "a frame over the bound",
+            [&good[..], &too_long.to_le_bytes()].concat(),
+            1,
+        ),
         ("an unknown frame", [&good[..], &framed(&[9])].concat(), 1),
         ("a byte too many", [&good[..], &framed(&[4, 0])].concat(), 1),
-        ("an answer to nothing", [&good[..], &framed(&unasked)].concat(), 1),
-        ("a list of millions", [&good[..], &framed(&endless_list)].concat(), 1),
-        ("a document that never crosses", [&good[..], &framed(&[&[2][..], &chain[..48], &[7], &[1, 1]].concat())].concat(), 1),
+        (
+            "an answer to nothing",
+            [&good[..], &framed(&unasked)].concat(),
+            1,
+        ),
+        (
+            "a list of millions",
+            [&good[..], &framed(&endless_list)].concat(),
+            1,
+        ),
+        (
+            "a document that never crosses",
+            [
+                &good[..],
+                &framed(&[&[2][..], &chain[..48], &[7], &[1, 1]].concat()),
+            ]
+            .concat(),
+            1,
+        ),
         ("a flood", [&good[..], &flood].concat(), 4),
     ];
     for (name, said, reason) in cases {
@@ -188,7 +218,9 @@ async fn a_member_that_breaks_the_protocol_is_closed_and_others_go_on() {
             heard.extend_from_slice(&chunk.bytes);
         }
     };
-    timeout(Duration::from_secs(5), answers).await.expect("two answers");
+    timeout(Duration::from_secs(5), answers)
+        .await
+        .expect("two answers");
     words_are_prompt(&a, &b, 3).await;
 }
 
@@ -270,7 +302,8 @@ fn lossy_relay(server: SocketAddr) -> SocketAddr {
 async fn a_link_that_loses_every_third_datagram_loses_no_envelope() {
     let (mut a, mut b) = two().await;
     for n in 0..40 {
-        a.append(DocId::Box(BoxId([n % 4; 16])), vec![n; 20_000]).await;
+        a.append(DocId::Box(BoxId([n % 4; 16])), vec![n; 20_000])
+            .await;
         b.append(DocId::Notices, vec![n; 2000]).await;
     }
     let relay = lossy_relay(b.addr());
@@ -285,4 +318,27 @@ async fn a_link_that_loses_every_third_datagram_loses_no_envelope() {
     timeout(Duration::from_secs(60), equal)
         .await
         .expect("the chains do not become equal");
+}
+
+/// A box on the other member's machine has its address, and so its slots: then the one
+/// that is flooded dials.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_meet_though_one_is_flooded_from_the_others_own_address() {
+    let (mut a, mut b) = two().await;
+    let flood = Flood::start(b.addr(), &[[127, 0, 0, 1]; 4]);
+    while flood.begun() < 50 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let start = Instant::now();
+    a.knows(b.id(), b.addr()).await;
+    b.knows(a.id(), a.addr()).await;
+    b.until_up(a.id()).await;
+    a.until_up(b.id()).await;
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
+    words_are_prompt(&a, &b, 3).await;
+    drop(flood);
 }
