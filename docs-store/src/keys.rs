@@ -170,8 +170,13 @@ impl KeyRecord {
             }
             _ => return Err(KeyRecordError::Newer),
         };
+        // One record has one encoding, as those of the account.
         match decoded {
-            (record, []) if record.wraps.len() <= MAX_WRAPS => Ok(record),
+            (record, [])
+                if record.wraps.len() <= MAX_WRAPS && record.encode().as_deref() == Some(body) =>
+            {
+                Ok(record)
+            }
             _ => Err(malformed),
         }
     }

@@ -26,6 +26,9 @@ const RETRY_ABOVE: usize = 8;
 pub(crate) enum Network {
     /// An address where a member was reached: its slots are its own.
     Known(IpAddr),
+    /// This very machine, by whichever of its addresses: what a box of it begins, if it
+    /// gets here at all, takes no slot of a neighbour.
+    Own,
     /// A /24.
     V4([u8; 3]),
     /// A /64.
@@ -33,6 +36,16 @@ pub(crate) enum Network {
 }
 
 impl Network {
+    /// `known`: whether a member was told of or seen there.
+    pub(crate) fn of_incoming(incoming: &Incoming, known: impl Fn(IpAddr) -> bool) -> Self {
+        let ip = incoming.remote_address().ip().to_canonical();
+        let to = incoming.local_ip().map(|to| to.to_canonical());
+        match known(ip) {
+            false if to == Some(ip) => Self::Own,
+            known => Self::of(ip, known),
+        }
+    }
+
     pub(crate) fn of(ip: IpAddr, known: bool) -> Self {
         match ip.to_canonical() {
             ip if known => Self::Known(ip),
@@ -157,3 +170,6 @@ async fn handshake(incoming: Incoming) -> Option<Accepted> {
         recv,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,6 +61,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "bailey-model",
             "bailey-node",
             "bailey-session",
+            "bailey-sync",
             "bailey-world",
         ],
     ),

@@ -10,7 +10,7 @@ use crate::arrows::{packages, root};
 const MAX_LINES: usize = 600;
 
 /// The programs that the workspace builds.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "bailey",
     "bailey-attack",
     "bailey-bench",
@@ -20,6 +20,7 @@ const PROGRAMS: [&str; 12] = [
     "bailey-gate",
     "bailey-helper",
     "bailey-mailbox",
+    "bailey-member",
     "bailey-quic",
     "bailey-sim",
     "bailey-world",

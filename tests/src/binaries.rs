@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use nix::unistd::geteuid;
 
 /// The programs that tests start.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "bailey",
     "bailey-attack",
     "bailey-bench",
@@ -18,6 +18,7 @@ const PROGRAMS: [&str; 9] = [
     "bailey-gate",
     "bailey-helper",
     "bailey-mailbox",
+    "bailey-member",
     "bailey-quic",
     "bailey-world",
 ];

@@ -338,6 +338,17 @@ impl SegmentKey {
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.key
     }
+
+    /// A key that was derived from nothing, for the vectors of the cipher.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(key: [u8; 32]) -> Self {
+        Self {
+            key,
+            epoch_key: KeyId([0; 32]),
+            doc: DocId::Node,
+            segment: 1,
+        }
+    }
 }
 
 impl Drop for SegmentKey {

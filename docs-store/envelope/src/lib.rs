@@ -20,6 +20,8 @@ mod id;
 mod keys;
 mod mail;
 mod seal;
+#[cfg(test)]
+mod standard_tests;
 mod tombstone;
 mod wrap;
 

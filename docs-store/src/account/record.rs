@@ -341,7 +341,10 @@ impl Record {
             act,
             cosignature: joined(cosignature),
         };
-        if record.seen.len() > MAX_SEEN || !record.is_sound() {
+        // A number in more bytes than it needs would be a second encoding, which another
+        // reader might refuse: and who is a member must be the same everywhere.
+        let canonical = record.encode().is_some_and(|bytes| bytes == body);
+        if record.seen.len() > MAX_SEEN || !record.is_sound() || !canonical {
             return Err(RecordError::Malformed);
         }
         Ok(record)

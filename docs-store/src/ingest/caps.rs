@@ -9,7 +9,7 @@ use crate::error::IngestError;
 use crate::store::Store;
 
 /// Most chains of one writer: a start of it makes a few, so this is years.
-const MAX_CHAINS: usize = 65_536;
+pub(super) const MAX_CHAINS: usize = 65_536;
 /// Most records of an account that are taken: judging who is a member stays well
 /// below a second.
 pub(crate) const MAX_RECORDS: usize = 1024;

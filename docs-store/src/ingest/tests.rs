@@ -363,3 +363,44 @@ fn peek_hash(store: &Store, chain: &ChainId) -> Hash {
         .unwrap()
         .hash
 }
+
+#[test]
+fn the_document_says_these_numbers() {
+    let document = include_str!("../../../docs/wire.md");
+    let text = document.split_whitespace().collect::<Vec<_>>().join(" ");
+    let grouped = |number: usize| match number {
+        0..1000 => number.to_string(),
+        1000..1_000_000 => format!("{},{:03}", number / 1000, number % 1000),
+        _ => format!(
+            "{},{:03},{:03}",
+            number / 1_000_000,
+            number / 1000 % 1000,
+            number % 1000
+        ),
+    };
+    let fixed = |number: u32| grouped(usize::try_from(number).unwrap());
+    for said in [
+        format!(
+            "`header || body || signature`, at most {} bytes",
+            grouped(MAX_ENVELOPE)
+        ),
+        format!("The header has {} bytes", bailey_envelope::HEADER_LEN),
+        format!("{} bytes, fixed", bailey_envelope::TOMBSTONE_LEN),
+        format!("1 to {} within a chain", fixed(MAX_SEGMENT)),
+        format!(
+            "more than {} chains of a writer",
+            grouped(super::caps::MAX_CHAINS)
+        ),
+        format!(
+            "of at most {} bytes once inflated",
+            grouped(crate::segment::MAX_INFLATED)
+        ),
+        format!(
+            "segment holds at most {}.",
+            grouped(crate::segment::SEGMENT_ENTRIES)
+        ),
+        format!("wraps list, at most {}", crate::keys::MAX_WRAPS),
+    ] {
+        assert!(text.contains(&said), "docs/wire.md does not say: {said}");
+    }
+}

@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod devices;
 mod disk;
+mod frozen;
 mod joining;
 mod journal;
 mod ledger;

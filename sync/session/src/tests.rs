@@ -1153,3 +1153,93 @@ fn a_peer_that_was_removed_hears_of_it_hands_over_a_few_records_and_is_closed() 
     lone.session.handle_timeout(lone.now);
     lone.assert_ended(ByeReason::NotMember);
 }
+
+/// The number of a row of a table, as people write it.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && at % 3 == first {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[test]
+fn the_document_says_these_numbers() {
+    let document = include_str!("../../../docs/wire.md");
+    let text = document.split_whitespace().collect::<Vec<_>>().join(" ");
+    let number = |number: u32| grouped(usize::try_from(number).unwrap());
+    let most = grouped(MAX_ENVELOPE);
+    let seconds = |time: Duration| time.as_secs();
+    for said in [
+        format!("The version is {VERSION}."),
+        format!("the length 1 to {}", grouped(MAX_PAYLOAD)),
+        format!(
+            "heads: list of head, at most {}",
+            grouped(MAX_HEADS_PER_FRAME)
+        ),
+        format!(
+            "at most {}, none empty, each at most {most}",
+            grouped(MAX_ENVELOPES_PER_FRAME)
+        ),
+        format!("without an answer | {MAX_WANTS}, of these at most {MAX_BULK_WANTS} for boxes"),
+        format!(
+            "boxes and days | {}; the least asked for is {}",
+            number(CREDIT_BYTES),
+            number(MIN_WANT_BYTES)
+        ),
+        format!("one a chain | {MAX_PEER_WANTS}, more is a flood"),
+        format!("chains that a side tells | {} |", grouped(MAX_CHAINS)),
+        format!(
+            "| {}, {} ms |",
+            number(UNASKED_BURST),
+            UNASKED_PAUSE.as_millis()
+        ),
+        format!(
+            "| {}, {} ms |",
+            number(HEADS_BURST),
+            HEADS_PAUSE.as_millis()
+        ),
+        format!("without sending | {} s |", seconds(KEEP_ALIVE)),
+        format!("`Hello` may take | {} s |", seconds(HELLO_TIMEOUT)),
+        format!("silence that ends a session | {} s |", seconds(SILENCE)),
+        format!(
+            "an answer to a want may take | {} s |",
+            seconds(WANT_TIMEOUT)
+        ),
+        format!(
+            "{} s, doubling to {} s, or once",
+            seconds(GAP_WAIT),
+            seconds(GAP_WAIT_MAX)
+        ),
+        format!("for 0.{} s more", PARTING.as_millis() / 100),
+        format!("may hand over {MAX_PARTING_RECORDS} of them"),
+        format!("heard for {} s in the same way", seconds(PARTING_LATER)),
+        format!(
+            "at most {} bytes until the proof and {} after",
+            pair::MAX_FIRST_PAYLOAD,
+            grouped(pair::MAX_PAIR_PAYLOAD)
+        ),
+        format!("a long one after {};", pair::MAX_WRONG),
+        format!(
+            "a device makes {} short ones an hour",
+            pair::MAX_SHORT_CODES
+        ),
+        format!("text of 1 to {} characters", pair::MAX_NAME),
+        format!(
+            "(the account's records), at most {}",
+            grouped(pair::MAX_WELCOME)
+        ),
+        String::from_utf8(pair::EXPORTER_LABEL.to_vec()).unwrap(),
+    ] {
+        assert!(text.contains(&said), "docs/wire.md does not say: {said}");
+    }
+    let bye = |code: u8| format!("| {code} |");
+    assert!(
+        (0..=7).all(|code| text.contains(&bye(code)) && ByeReason::from_code(code).code() == code)
+    );
+}

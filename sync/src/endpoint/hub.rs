@@ -152,8 +152,7 @@ impl Hub {
                 incoming = self.quic.accept() => match incoming {
                     None => break,
                     Some(incoming) => {
-                        let ip = incoming.remote_address().ip();
-                        let network = Network::of(ip, self.peers.knows(ip));
+                        let network = Network::of_incoming(&incoming, |ip| self.peers.knows(ip));
                         let tell = self.tell.clone();
                         self.handshakes.take_up(incoming, network, tell, Internal::Handshake);
                     }

@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 
+mod hostile;
+
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 #[derive(Default)]

@@ -310,7 +310,7 @@ impl Task {
         if self.proved.is_some() {
             return incoming.refuse();
         }
-        let network = Network::of(incoming.remote_address().ip(), false);
+        let network = Network::of_incoming(&incoming, |_| false);
         self.handshakes
             .take_up(incoming, network, self.tell.clone(), Internal::Handshake);
     }

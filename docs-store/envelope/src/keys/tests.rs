@@ -1,67 +1,143 @@
 use super::*;
+use crate::standard_tests::{ED25519, HKDF_SHA256, X25519, bytes, fixed, rfc, rows};
 
-fn hex<const N: usize>(text: &str) -> [u8; N] {
-    let bytes: Vec<u8> = (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-        .collect();
-    bytes.try_into().unwrap()
+/// Keys whose one half is this.
+fn signing(secret: [u8; 32]) -> DeviceKeys {
+    let mut entropy = [7; 64];
+    entropy[..32].copy_from_slice(&secret);
+    DeviceKeys::generate(entropy)
 }
 
-/// RFC 8032 §7.1, tests 1 to 3: secret, public, message, signature.
-const RFC_8032: [(&str, &str, &str, &str); 3] = [
-    (
-        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
-        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
-        "",
-        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
-    ),
-    (
-        "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
-        "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
-        "72",
-        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
-    ),
-    (
-        "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
-        "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
-        "af82",
-        "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a",
-    ),
-];
+fn agreeing(secret: [u8; 32]) -> DeviceKeys {
+    let mut entropy = [7; 64];
+    entropy[32..].copy_from_slice(&secret);
+    DeviceKeys::generate(entropy)
+}
 
 #[test]
 fn signatures_are_those_of_rfc_8032() {
-    for (secret, public, message, signature) in RFC_8032 {
-        let mut entropy = [0; 64];
-        entropy[..32].copy_from_slice(&hex::<32>(secret));
-        let keys = DeviceKeys::generate(entropy);
-        assert_eq!(keys.public().ed25519, hex(public));
-        let message: Vec<u8> = (0..message.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&message[at..at + 2], 16).unwrap())
-            .collect();
+    for row in rfc("ed25519") {
+        let keys = signing(fixed(row[0]));
+        assert_eq!(keys.public().ed25519, fixed(row[1]));
+        let message = bytes(row[2]);
         let made = keys.sign("", &message);
-        assert_eq!(made, hex(signature));
+        assert_eq!(made, fixed(row[3]));
         assert!(keys.public().signed("", &message, &made));
         assert!(!keys.public().signed("x", &message, &made));
     }
 }
 
-/// RFC 5869 A.1, with the very hash and curve of `expand`.
+/// Nothing that is valid there is refused here, and nothing else is taken. A signature
+/// of another length than 64 bytes has no form here.
 #[test]
-fn derivation_is_that_of_rfc_5869() {
-    let secret = [0x0b; 22];
-    let salt = hex::<13>("000102030405060708090a0b0c");
-    let info = hex::<10>("f0f1f2f3f4f5f6f7f8f9");
-    let mut out = [0; 42];
-    Hkdf::<Sha256>::new(Some(&salt), &secret)
-        .expand(&info, &mut out)
-        .unwrap();
-    assert_eq!(
-        out,
-        hex("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865")
-    );
+fn signatures_are_judged_as_wycheproof_says() {
+    let (mut valid, mut invalid, mut of_other_length) = (0, 0, 0);
+    for row in rows(ED25519) {
+        let public = DevicePublic {
+            ed25519: fixed(row[2]),
+            ..DeviceKeys::generate([9; 64]).public()
+        };
+        let Ok(signature) = <[u8; 64]>::try_from(bytes(row[4])) else {
+            assert_eq!(row[1], "invalid", "{}", row[0]);
+            of_other_length += 1;
+            continue;
+        };
+        let signed = public.signed("", &bytes(row[3]), &signature);
+        assert_eq!(signed, row[1] == "valid", "{}", row[0]);
+        match signed {
+            true => valid += 1,
+            false => invalid += 1,
+        }
+    }
+    assert_eq!((valid, invalid, of_other_length), (88, 51, 12));
+}
+
+#[test]
+fn agreement_is_that_of_rfc_7748() {
+    let multiplied = |scalar: [u8; 32], u: [u8; 32]| {
+        let secret = agreeing(scalar).agreement();
+        secret.diffie_hellman(&PublicKey::from(u)).to_bytes()
+    };
+    for row in rfc("x25519") {
+        let (scalar, u) = (fixed(row[0]), fixed(row[1]));
+        assert_eq!(multiplied(scalar, u), fixed(row[2]));
+        if u == fixed("0900000000000000000000000000000000000000000000000000000000000000") {
+            assert_eq!(agreeing(scalar).public().x25519, fixed(row[2]));
+        }
+    }
+    for row in rfc("x25519-1000") {
+        let (mut k, mut u) = (fixed(row[0]), fixed(row[0]));
+        for _ in 0..1000 {
+            (k, u) = (multiplied(k, u), k);
+        }
+        assert_eq!(k, fixed(row[1]));
+    }
+}
+
+/// Stricter than the standard, which takes any 32 bytes: a point of low order, whose
+/// result anybody knows, and a second encoding of a point are refused. Whatever is not
+/// refused gives the very result of the standard.
+#[test]
+fn agreement_is_as_wycheproof_says_and_refuses_low_order_and_second_encodings() {
+    let (mut agreed, mut low_order, mut second) = (0, 0, 0);
+    for row in rows(X25519) {
+        let (no, flags) = (row[0], row[2]);
+        let (keys, public) = (agreeing(fixed(row[3])), fixed::<32>(row[4]));
+        let shared = fixed::<32>(row[5]);
+        // What the library gives without our check.
+        let raw = keys.agreement().diffie_hellman(&PublicKey::from(public));
+        assert_eq!(raw.to_bytes(), shared, "{no}");
+        let other = DevicePublic {
+            x25519: public,
+            ..DeviceKeys::generate([9; 64]).public()
+        };
+        let domain = "bailey/test/v1\0";
+        match keys.pairwise(&other, domain) {
+            Ok(secret) => {
+                let mut derived = [0; 32];
+                expand(domain.as_bytes(), &shared, &[], &mut derived);
+                assert_eq!(*secret, derived, "{no}");
+                assert_ne!(shared, [0; 32], "{no}");
+                assert!(!flags.contains("NonCanonicalPublic"), "{no}: {flags}");
+                agreed += 1;
+            }
+            Err(weak) => {
+                assert_eq!(weak, WeakKey::X25519, "{no}");
+                assert_eq!(row[1], "acceptable", "{no}: {flags}");
+                match shared == [0; 32] {
+                    true => low_order += 1,
+                    false => second += 1,
+                }
+            }
+        }
+    }
+    assert_eq!((agreed, low_order, second), (474, 31, 13));
+}
+
+/// The library takes a secret of any length; ours are of 32 bytes.
+#[test]
+fn derivation_is_that_of_rfc_5869_and_as_wycheproof_says() {
+    let (mut ours, mut refused) = (0, 0);
+    let of_rfc = rfc("hkdf").into_iter().map(|row| ("valid", row));
+    let of_wycheproof = rows(HKDF_SHA256).map(|row| (row[1], row[2..].to_vec()));
+    for (verdict, row) in of_rfc.chain(of_wycheproof) {
+        let (secret, salt, info) = (bytes(row[0]), bytes(row[1]), bytes(row[2]));
+        let mut out = vec![0; row[3].parse().unwrap()];
+        let derived = Hkdf::<Sha256>::new(Some(&salt), &secret).expand(&info, &mut out);
+        assert_eq!(derived.is_ok(), verdict == "valid", "{row:?}");
+        if derived.is_err() {
+            refused += 1;
+            continue;
+        }
+        assert_eq!(out, bytes(row[4]));
+        if let Ok(secret) = <[u8; 32]>::try_from(secret) {
+            out.fill(0);
+            expand(&salt, &secret, &info, &mut out);
+            assert_eq!(out, bytes(row[4]));
+            ours += 1;
+        }
+    }
+    assert_eq!((ours, refused), (36, 3));
 }
 
 #[test]
@@ -71,16 +147,16 @@ fn keys_that_anybody_could_use_are_refused() {
     // Low-order and non-canonical u coordinates (RFC 7748 §6.1).
     let mut low_order = vec![[0; 32], [0; 32]];
     low_order[1][0] = 1;
-    low_order.push(hex(
+    low_order.push(fixed(
         "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
     ));
-    low_order.push(hex(
+    low_order.push(fixed(
         "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
     ));
-    low_order.push(hex(
+    low_order.push(fixed(
         "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
     ));
-    low_order.push(hex(
+    low_order.push(fixed(
         "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
     ));
     let mut second_encoding = good.x25519;
@@ -96,9 +172,9 @@ fn keys_that_anybody_could_use_are_refused() {
     // The neutral element, a point of order 8, and no point at all.
     let mut neutral = [0; 32];
     neutral[0] = 1;
-    let order_8 = hex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a");
+    let order_8 = fixed("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a");
     let mut second_neutral =
-        hex("eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f");
+        fixed("eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f");
     for ed25519 in [neutral, order_8, second_neutral, [2; 32]] {
         assert_eq!(
             DevicePublic { ed25519, ..good }.check(),

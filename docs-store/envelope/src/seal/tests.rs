@@ -2,6 +2,7 @@ use bailey_model::{AccountId, BoxId, Incarnation};
 use proptest::prelude::*;
 
 use super::*;
+use crate::standard_tests::{XCHACHA, bytes, fixed, rfc, rows};
 use crate::{ChainId, EpochKey, Kind, MAX_ENVELOPE, TAG_LEN};
 
 fn writer() -> DeviceKeys {
@@ -38,28 +39,49 @@ fn sealed(plain: &[u8]) -> Sealed {
     seal(&writer(), fields(DOC), 7, &segment_key(), plain, [6; 24]).unwrap()
 }
 
-/// draft-irtf-cfrg-xchacha-03 §A.3.1.
 #[test]
 fn the_cipher_is_that_of_the_draft() {
-    let hex = |text: &str| -> Vec<u8> {
-        (0..text.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-            .collect()
-    };
-    let key: [u8; 32] = std::array::from_fn(|at| 0x80 + u8::try_from(at).unwrap());
-    let nonce: [u8; 24] = std::array::from_fn(|at| 0x40 + u8::try_from(at).unwrap());
-    let msg = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would be it.";
-    let aad = hex("50515253c0c1c2c3c4c5c6c7");
-    let out = XChaCha20Poly1305::new((&key).into())
-        .encrypt(&XNonce::from(nonce), Payload { msg, aad: &aad })
-        .unwrap();
-    assert_eq!(
-        out,
-        hex(
-            "bd6d179d3e83d43b9576579493c0e939572a1700252bfaccbed2902c21396cbb731c7f1b0b4aa6440bf3a82f4eda7e39ae64c6708c54c216cb96b72e1213b4522f8c9ba40db5d945b11b69b982c1bb9e3f3fac2bc369488f76b2383565d3fff921f9664c97637da9768812f615c68b13b52ec0875924c1c7987947deafd8780acf49"
-        )
-    );
+    for row in rfc("xchacha") {
+        let key = SegmentKey::of_bytes(fixed(row[0]));
+        let (nonce, aad) = (fixed(row[1]), bytes(row[2]));
+        let sealed = encrypt(&key, &nonce, &bytes(row[3]), &aad).unwrap();
+        assert_eq!(sealed, bytes(row[4]));
+        assert_eq!(
+            *decrypt(&key, &nonce, &sealed, &aad).unwrap(),
+            bytes(row[3])
+        );
+        for at in 0..sealed.len() {
+            let mut other = sealed.clone();
+            other[at] ^= 0x80;
+            assert_eq!(decrypt(&key, &nonce, &other, &aad), None, "{at}");
+        }
+    }
+}
+
+/// A nonce of another length than 24 bytes has no form here.
+#[test]
+fn the_cipher_is_as_wycheproof_says() {
+    let (mut valid, mut invalid, mut of_other_nonce) = (0, 0, 0);
+    for row in rows(XCHACHA) {
+        let key = SegmentKey::of_bytes(fixed(row[2]));
+        let (aad, plain, sealed) = (bytes(row[4]), bytes(row[5]), bytes(row[6]));
+        let Ok(nonce) = <[u8; 24]>::try_from(bytes(row[3])) else {
+            assert_eq!(row[1], "invalid", "{}", row[0]);
+            of_other_nonce += 1;
+            continue;
+        };
+        let opened = decrypt(&key, &nonce, &sealed, &aad);
+        if row[1] == "valid" {
+            assert_eq!(opened.as_deref(), Some(&plain), "{}", row[0]);
+            let made = encrypt(&key, &nonce, &plain, &aad);
+            assert_eq!(made, Some(sealed), "{}", row[0]);
+            valid += 1;
+        } else {
+            assert_eq!(opened, None, "{}", row[0]);
+            invalid += 1;
+        }
+    }
+    assert_eq!((valid, invalid, of_other_nonce), (246, 60, 9));
 }
 
 #[test]

@@ -1,43 +1,92 @@
 use super::*;
 use crate::WeakKey;
+use crate::standard_tests::{CHACHA, bytes, fixed, rfc, rows};
 
-fn hex(text: &str) -> Vec<u8> {
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-        .collect()
-}
-
-/// RFC 9180 A.2.1, sequence number 0: the sender's key pair too is derived
-/// from the entropy that comes as an argument.
+/// The sender's key pair too is derived from the entropy that comes as an argument. What
+/// is wrapped is the first and only message of its context.
 #[test]
 fn wrapping_is_that_of_rfc_9180() {
-    let info = hex("4f6465206f6e2061204772656369616e2055726e");
-    let aad = hex("436f756e742d30");
-    let plain = hex("4265617574792069732074727574682c20747275746820626561757479");
-    let entropy = hex("909a9b35d3dc4713a5e72a4da274b55d3d3821a37e5d099e74a647db583a904b")
-        .try_into()
-        .unwrap();
-    let recipient = hex("4310ee97d88cc1f088a5576c77ab0cf5c3ac797f3d95139c6c84b5429c59662a")
-        .try_into()
-        .unwrap();
-    let (enc, sealed) = seal_to(&recipient, &info, &plain, &aad, entropy).unwrap();
-    assert_eq!(
-        enc.to_vec(),
-        hex("1afa08d3dec047a643885163f1180476fa7ddb54c6a8029ea33f95796bf2ac4a")
-    );
-    assert_eq!(
-        sealed,
-        hex(
-            "1c5250d8034ec2b784ba2cfd69dbdb8af406cfe3ff938e131f0def8c8b60b4db21993c62ce81883d2dd1b51a28"
-        )
-    );
-    let secret = PrivateKey::from_bytes(&hex(
-        "8057991eef8f1f1af18f4a9491d16a1ce333f695d4db8e38da75975c4478e0fb",
-    ))
-    .unwrap();
+    let case = rfc("hpke").remove(0);
+    let (info, entropy) = (bytes(case[0]), fixed(case[1]));
+    let secret = PrivateKey::from_bytes(&bytes(case[3])).unwrap();
+    let row = rfc("hpke-seal").remove(0);
+    let (aad, plain) = (bytes(row[1]), bytes(row[2]));
+    let (enc, sealed) = seal_to(&fixed(case[4]), &info, &plain, &aad, entropy).unwrap();
+    assert_eq!((enc, &sealed), (fixed(case[2]), &bytes(row[3])));
     let opened = open_with(&secret, &enc, &info, &sealed, &aad).unwrap();
-    assert_eq!(opened.as_slice(), plain);
+    assert_eq!(*opened, plain);
+}
+
+/// Later messages and exports of a context: the library's, which nothing here uses.
+#[test]
+fn a_context_is_that_of_rfc_9180() {
+    let case = rfc("hpke").remove(0);
+    let (info, entropy) = (bytes(case[0]), fixed(case[1]));
+    let to = PublicKey::from_bytes(&bytes(case[4])).unwrap();
+    let secret = PrivateKey::from_bytes(&bytes(case[3])).unwrap();
+    let (enc, mut sender) =
+        hpke::setup_sender_with_rng::<ChaCha20Poly1305, HkdfSha256, X25519HkdfSha256>(
+            &OpModeS::Base,
+            &to,
+            &info,
+            &mut Once(Zeroizing::new(entropy)),
+        )
+        .unwrap();
+    let mut receiver = hpke::setup_receiver::<ChaCha20Poly1305, HkdfSha256, X25519HkdfSha256>(
+        &OpModeR::Base,
+        &secret,
+        &enc,
+        &info,
+    )
+    .unwrap();
+    let mut rows = rfc("hpke-seal").into_iter().peekable();
+    for no in 0..=256 {
+        let row = rows.next_if(|row| row[0].parse() == Ok(no));
+        let (aad, plain) = match &row {
+            Some(row) => (bytes(row[1]), bytes(row[2])),
+            None => (Vec::new(), Vec::new()),
+        };
+        let sealed = sender.seal(&plain, &aad).unwrap();
+        if let Some(row) = row {
+            assert_eq!(sealed, bytes(row[3]), "{no}");
+        }
+        assert_eq!(receiver.open(&sealed, &aad).unwrap(), plain, "{no}");
+    }
+    assert_eq!(rows.next(), None);
+    for row in rfc("hpke-export") {
+        let mut out = vec![0; row[1].parse().unwrap()];
+        receiver.export(&bytes(row[0]), &mut out).unwrap();
+        assert_eq!(out, bytes(row[2]));
+    }
+}
+
+/// What HPKE seals with (RFC 8439), as it stands in the library.
+#[test]
+fn the_cipher_of_wraps_is_that_of_rfc_8439_and_as_wycheproof_says() {
+    use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
+    let (mut valid, mut invalid, mut of_other_nonce) = (0, 0, 0);
+    let of_rfc = rfc("chacha").into_iter().map(|row| ("valid", row));
+    let of_wycheproof = rows(CHACHA).map(|row| (row[1], row[2..].to_vec()));
+    for (verdict, row) in of_rfc.chain(of_wycheproof) {
+        let cipher = chacha20poly1305::ChaCha20Poly1305::new(&fixed(row[0]).into());
+        let (aad, plain, sealed) = (&bytes(row[2]), bytes(row[3]), bytes(row[4]));
+        let Ok(nonce) = <[u8; 12]>::try_from(bytes(row[1])) else {
+            assert_eq!(verdict, "invalid");
+            of_other_nonce += 1;
+            continue;
+        };
+        let opened = cipher.decrypt(&nonce.into(), Payload { msg: &sealed, aad });
+        if verdict == "valid" {
+            assert_eq!(opened.as_ref(), Ok(&plain));
+            let made = cipher.encrypt(&nonce.into(), Payload { msg: &plain, aad });
+            assert_eq!(made, Ok(sealed));
+            valid += 1;
+        } else {
+            assert!(opened.is_err());
+            invalid += 1;
+        }
+    }
+    assert_eq!((valid, invalid, of_other_nonce), (258, 60, 9));
 }
 
 #[test]
