@@ -249,6 +249,7 @@ impl Store {
         })?;
         let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
         if arrived {
+            self.keys_came = true;
             ingested.opened = self.open_waiting(now)?;
         }
         Ok(ingested)
@@ -367,7 +368,8 @@ impl Store {
     /// # Errors
     /// [`IngestError::Db`].
     pub fn open_waiting(&mut self, now: Timestamp) -> Result<Vec<Opened>, IngestError> {
-        let Some(account) = self.account() else {
+        // Nothing but a key that came opens what its absence held up.
+        let (Some(account), true) = (self.account(), self.keys_came) else {
             return Ok(Vec::new());
         };
         let waiting: Vec<(ChainId, Chain)> = self
@@ -385,6 +387,7 @@ impl Store {
                 opened.push(Opened { chain: id, entries });
             }
         }
+        self.keys_came = budget == 0;
         Ok(opened)
     }
 
