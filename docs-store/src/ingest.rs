@@ -15,7 +15,7 @@ use bailey_envelope::{
     ChainId, DecodeError, DevicePublic, DocId, Hash, Header, Kind, MAX_ENVELOPE, Tombstone,
     Verified, peek, verify,
 };
-use bailey_model::{AccountId, Entry, Timestamp};
+use bailey_model::{AccountId, DeviceId, Entry, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::account::{Act, Record};
@@ -247,12 +247,26 @@ impl Store {
                 None => Ok(()),
             }
         })?;
+        if fields.chain.writer == device && record.epoch.is_some() {
+            self.owe_epoch(&record, now);
+        }
         let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
         if arrived {
             self.keys_came = true;
             ingested.opened = self.open_waiting(now)?;
         }
         Ok(ingested)
+    }
+
+    /// An epoch of another life of this device came back to it. Whoever was handed its
+    /// keys meanwhile lacks this one, unless its own record handed it on.
+    fn owe_epoch(&mut self, record: &KeyRecord, now: Timestamp) {
+        let has = |device: &DeviceId| record.wraps.iter().any(|it| it.recipient == *device);
+        let handed = self.handed.iter().copied();
+        let lack: Vec<DeviceId> = handed.filter(|device| !has(device)).collect();
+        self.unhand(&lack);
+        // What cannot be handed out now is owed, and each sealing tries and reports it.
+        drop(self.settle(now));
     }
 
     fn ingest_entries(

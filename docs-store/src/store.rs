@@ -46,7 +46,7 @@ const MAX_UNSEALED: usize = 262_144;
 pub enum Urgency {
     /// With its batch.
     Normal,
-    /// On its way to other devices within 250 ms, and everything that waits with
+    /// On its way to other devices within 20 ms, and everything that waits with
     /// it; on the disk with the next commit that is.
     Prompt,
     /// As prompt, and on the disk at once: a notice comes with the entries that

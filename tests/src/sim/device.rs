@@ -188,7 +188,7 @@ impl Device {
 
     /// Somebody keeps a copy of its folder; only of one at rest, as a backup is.
     pub(super) fn copy(&mut self) {
-        if self.store.is_none() {
+        if self.store.is_none() && self.account.is_some() {
             let copy = self.dir.with_extension("copy");
             let _ = fs::remove_dir_all(&copy);
             copy_dir(&self.dir, &copy, None);

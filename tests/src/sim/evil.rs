@@ -80,6 +80,10 @@ impl Evil {
         self.doctors = false;
     }
 
+    pub(super) fn spoils(&self) -> bool {
+        self.doctors
+    }
+
     pub(super) fn is_deaf_to(&self, chain: &ChainId) -> bool {
         self.deaf && chain.doc == DocId::Account
     }
@@ -139,7 +143,7 @@ impl Device {
             doctors: self.dice.one_in(2),
             forged: BTreeMap::new(),
             old: account.map(|head| head.hash).collect(),
-            was_full: self.member(self.id()) == Some(Role::Full),
+            was_full: self.store.is_none() || self.member(self.id()) == Some(Role::Full),
         });
     }
 

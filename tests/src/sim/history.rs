@@ -89,15 +89,15 @@ pub(super) fn choose(world: &mut World) -> Action {
         34..=38 => Action::Kill(one),
         39..=40 if rough => Action::Power(one),
         41..=49 => Action::Start(one),
-        50..=52 => Action::Copy(one),
+        50..=52 if rough => Action::Copy(one),
         53..=54 if rough => Action::Restore(one),
         55..=56 => {
             let off = dice.below(2 * WEEK_MS).cast_signed() - WEEK_MS.cast_signed();
             Action::Clock(one, off)
         }
         57 if rough && devices > 2 => Action::Lie(one),
-        58..=60 if rough && devices > 1 && evil.is_none() => Action::Turn(one),
-        61..=70 if evil.is_some() => Action::Forge(evil.unwrap_or(one), dice.pick(&FORGERIES)),
+        58..=61 if rough && devices > 1 && evil.is_none() => Action::Turn(one),
+        62..=70 if evil.is_some() => Action::Forge(evil.unwrap_or(one), dice.pick(&FORGERIES)),
         _ => {
             let entries = match dice.below(40) {
                 0 => dice.below(140),

@@ -230,7 +230,11 @@ fn texts_of(world: &World, device: &Device) -> Result<Texts, String> {
         for chain in &reading.waiting {
             let writes = device.member(chain.writer).is_some() && honest(&chain.writer);
             if reads(device) && writes {
-                return Err(format!("device {}: no key for {chain:?}", device.at));
+                let of = world.device(chain.writer).map(|it| it.at);
+                return Err(format!(
+                    "device {}: no key of device {of:?} for {chain:?}",
+                    device.at
+                ));
             }
             waiting.insert(*chain);
         }
@@ -257,7 +261,8 @@ fn texts_of(world: &World, device: &Device) -> Result<Texts, String> {
             if at != by.at as u64 || !by.given.contains(&(doc, text)) {
                 return Err(format!("{doc:?} {no} of {} was never written", by.at));
             }
-            if !of.insert((writer, text)) {
+            // What lay unsealed in a copy that was put back is sealed again.
+            if !of.insert((writer, text)) && !by.went_back {
                 return Err(format!("{doc:?} {no} of {} is there twice", by.at));
             }
         }

@@ -8,6 +8,7 @@ use bailey_model::DeviceId;
 use bailey_session::{IngestFailure, PARTING, Session, SessionConfig, SessionEvent};
 
 use super::device::{Device, Line};
+use super::evil::Evil;
 
 /// What a power cut may take is a quarter of a second of commits.
 const SYNC_EVERY: Duration = Duration::from_millis(250);
@@ -172,7 +173,10 @@ impl Device {
         let Some(store) = &self.store else {
             return Ok(Vec::new());
         };
-        let range = store.range(chain, from, MAX_RANGE, bytes);
+        // One that spoils what it hands on leaves some out.
+        let spoils = |evil: &Evil| evil.spoils();
+        let omits = self.evil.as_ref().is_some_and(spoils) && self.dice.one_in(3);
+        let range = store.range(chain, from + u64::from(omits), MAX_RANGE, bytes);
         let mut range = range.map_err(|error| error.to_string())?;
         if let Some(evil) = &self.evil {
             evil.doctor(&mut range, &mut self.dice);

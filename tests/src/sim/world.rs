@@ -9,7 +9,7 @@ use bailey_session::PARTING_LATER;
 
 use super::device::Device;
 use super::dice::Dice;
-use super::evil::Effect;
+use super::evil::{Effect, Evil, Forgery};
 use super::history::{Action, choose};
 use super::mailbox::{Mailbox, Mood};
 use super::secrets::Secrets;
@@ -25,6 +25,9 @@ const SHORT: (u64, u64) = (8, 14);
 const MAX_TURNS: u32 = 20_000;
 /// How soon a device that was removed comes again, to hear so.
 const AGAIN: Duration = Duration::from_secs(30);
+
+/// How long all goes on at least once it is mended.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// The simulated world of one history.
 pub(super) struct World {
@@ -71,7 +74,7 @@ impl World {
         secrets.add(&first.begin(Duration::ZERO));
         secrets.add(first.keys.secret_bytes());
         secrets.add(&first.keys.secret_bytes()[32..]);
-        let mailbox = dice.one_in(4).then(|| Mailbox::new(&mut dice));
+        let mailbox = dice.one_in(3).then(|| Mailbox::new(&mut dice));
         let honest = mailbox.as_ref().is_some_and(|it| it.mood == Mood::Honest);
         let by_mail = honest && dice.one_in(2);
         let actions = least + dice.below(more);
@@ -101,11 +104,25 @@ impl World {
                 .pick(&[Role::Full, Role::Full, Role::Watch, Role::Runs]);
             world.add(0, role)?;
         }
+        if world.mailbox.is_some() && world.dice.one_in(2) {
+            // Until that is mended, what there is goes by the mailbox.
+            let pairs = (0..most).flat_map(|a| (0..a).map(move |b| (a, b)));
+            world.cut.extend(pairs);
+        }
         Ok(world)
     }
 
     /// Everything that happens, by the dice.
     pub(super) fn live(&mut self) -> Result<(), String> {
+        if self.told {
+            let mood = self.mailbox.as_ref().map(|it| it.mood);
+            let roles = self.devices.iter().map(|it| it.member(it.id()));
+            let roles: Vec<_> = roles.collect();
+            eprintln!(
+                "roles {roles:?}, mailbox {mood:?}, by mail {}",
+                self.by_mail
+            );
+        }
         for _ in 0..self.actions {
             let action = choose(self);
             self.act(action)?;
@@ -165,14 +182,22 @@ impl World {
                 self.ran.crashes += usize::from(self.devices[at].lose_power());
             }
             Action::Start(at) => self.devices[at].open(self.now),
-            Action::Copy(at) => self.devices[at].copy(),
+            Action::Copy(at) => {
+                self.leave(at);
+                self.devices[at].kill();
+                self.devices[at].copy();
+                self.devices[at].open(self.now);
+            }
             Action::Restore(at) => {
                 self.leave(at);
                 self.ran.crashes += usize::from(self.devices[at].restore());
+                if self.dice.one_in(2) {
+                    self.devices[at].open(self.now);
+                }
             }
             Action::Clock(at, skew) => self.devices[at].skew = skew,
             Action::Lie(at) => (self.liar, self.lied) = (Some(at), true),
-            Action::Turn(at) => self.devices[at].turn_evil(),
+            Action::Turn(at) => self.turn_evil(at),
             Action::Forge(at, forgery) => self.forge(at, forgery),
         }
         if matches!(action, Action::Power(_) | Action::Restore(_)) {
@@ -216,6 +241,20 @@ impl World {
         Ok(())
     }
 
+    /// A device keeps to no rule from here on, and may be all that the others have of
+    /// each other.
+    fn turn_evil(&mut self, at: usize) {
+        self.devices[at].turn_evil();
+        if self.dice.one_in(2) {
+            for a in (0..self.devices.len()).filter(|a| *a != at) {
+                for b in (0..a).filter(|b| *b != at) {
+                    self.cut.push((a, b));
+                    self.part(a, b);
+                }
+            }
+        }
+    }
+
     /// A device may do everything from here on, or may have.
     fn raise(&mut self, whom: DeviceId) {
         let evil = self.devices.iter_mut().filter(|device| device.id() == whom);
@@ -226,7 +265,7 @@ impl World {
             .retain(|(_, effect)| !matches!(effect, Effect::NotFull(one) if *one == whom));
     }
 
-    fn forge(&mut self, at: usize, forgery: super::evil::Forgery) {
+    fn forge(&mut self, at: usize, forgery: Forgery) {
         let id = self.devices[at].id();
         // Those that run say what is known of it; one that does not may know less.
         let honest = self.honest().map(|device| match device.store {
@@ -236,8 +275,10 @@ impl World {
         });
         let roles: Vec<Option<Role>> = honest.collect();
         let removed = roles.iter().all(Option::is_none);
-        let was_full = |evil: &super::evil::Evil| evil.was_full;
+        let was_full = |evil: &Evil| evil.was_full;
         let lowly = !self.devices[at].evil.as_ref().is_some_and(was_full);
+        // One that was put out tries to come back.
+        let forgery = if removed { Forgery::Record } else { forgery };
         let effects = self.devices[at].forge(self.now, forgery, !(removed || lowly));
         self.ran.forged += 1;
         let effects = effects.into_iter().map(|effect| (lowly, effect));
@@ -434,6 +475,8 @@ impl World {
             self.leave(at);
             self.devices[at].open(self.now);
         }
+        // Whoever does not know of another yet hears of it first.
+        self.pass(SETTLE)?;
         for _ in 0..MAX_TURNS {
             self.turn(Duration::MAX)?;
             let mail = self.mailbox.as_ref().is_none_or(Mailbox::is_quiet);
