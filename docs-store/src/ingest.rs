@@ -252,11 +252,26 @@ impl Store {
                 None => Ok(()),
             }
         })?;
+        if fields.chain.writer == device && record.epoch.is_some() {
+            self.owe_epoch(&record, now);
+        }
         let mut ingested = Ingested::new(&fields.chain, fields.seq, Outcome::New);
         if arrived {
+            self.keys_came = true;
             ingested.opened = self.open_waiting(now)?;
         }
         Ok(ingested)
+    }
+
+    /// An epoch of another life of this device came back to it. Whoever was handed its
+    /// keys meanwhile lacks this one, unless its own record handed it on.
+    fn owe_epoch(&mut self, record: &KeyRecord, now: Timestamp) {
+        let has = |device: &DeviceId| record.wraps.iter().any(|it| it.recipient == *device);
+        let handed = self.handed.iter().copied();
+        let lack: Vec<DeviceId> = handed.filter(|device| !has(device)).collect();
+        self.unhand(&lack);
+        // What cannot be handed out now is owed, and each sealing tries and reports it.
+        drop(self.settle(now));
     }
 
     fn ingest_entries(
@@ -373,7 +388,8 @@ impl Store {
     /// # Errors
     /// [`IngestError::Db`].
     pub fn open_waiting(&mut self, now: Timestamp) -> Result<Vec<Opened>, IngestError> {
-        let Some(account) = self.account() else {
+        // Nothing but a key that came opens what its absence held up.
+        let (Some(account), true) = (self.account(), self.keys_came) else {
             return Ok(Vec::new());
         };
         let waiting: Vec<(ChainId, Chain)> = self
@@ -391,6 +407,7 @@ impl Store {
                 opened.push(Opened { chain: id, entries });
             }
         }
+        self.keys_came = budget == 0;
         Ok(opened)
     }
 

@@ -27,6 +27,11 @@ pub(crate) const MAX_WRAPS: usize = 512;
 /// Most wraps that are tried for one key: the writer's own first, then one of
 /// each member that handed it on.
 const MAX_TRIES: usize = 64;
+/// Wraps of a key: the one that its writer signed, and those of others.
+const OWN_WRAP: &str = "SELECT epoch, membership, enc, sealed FROM wraps \
+    WHERE key_id = ?1 AND writer = ?2 AND signer = ?2";
+const OTHER_WRAPS: &str = "SELECT epoch, membership, enc, sealed FROM wraps \
+    WHERE key_id = ?1 AND writer = ?2 AND signer <> ?2";
 /// Most epoch keys kept in memory.
 const MAX_RING: usize = 4096;
 
@@ -326,30 +331,31 @@ impl KeyRing {
             self.insert(here.clone());
             return Ok(Some(here));
         }
-        let mut statement = db.prepare_cached(
-            "SELECT epoch, membership, enc, sealed FROM wraps WHERE key_id = ?1 AND writer = ?2 \
-             ORDER BY signer = ?2 DESC LIMIT ?3",
-        )?;
-        let tries = i64::try_from(MAX_TRIES).unwrap_or(1);
-        let mut rows = statement.query(params![key_id.0, writer.0, tries])?;
-        while let Some(row) = rows.next()? {
-            let membership: Vec<u8> = row.get(1)?;
-            let context = WrapContext {
-                account,
-                writer,
-                epoch: row.get(0)?,
-                recipient: self.device,
-                membership: &membership,
-            };
-            let wrapped = Wrapped {
-                enc: row.get(2)?,
-                sealed: row.get(3)?,
-            };
-            if let Ok(key) = unwrap(&wrapped, &context, &self.keys, key_id) {
-                drop(rows);
-                drop(statement);
-                self.insert(key.clone());
-                return Ok(Some(key));
+        // Two statements, the writer's own first: SQLite prepares one that is ordered
+        // by a variable anew each time.
+        for sql in [OWN_WRAP, OTHER_WRAPS] {
+            let mut statement = db.prepare_cached(sql)?;
+            let mut rows = statement.query(params![key_id.0, writer.0])?;
+            for _ in 0..MAX_TRIES {
+                let Some(row) = rows.next()? else { break };
+                let membership: Vec<u8> = row.get(1)?;
+                let context = WrapContext {
+                    account,
+                    writer,
+                    epoch: row.get(0)?,
+                    recipient: self.device,
+                    membership: &membership,
+                };
+                let wrapped = Wrapped {
+                    enc: row.get(2)?,
+                    sealed: row.get(3)?,
+                };
+                if let Ok(key) = unwrap(&wrapped, &context, &self.keys, key_id) {
+                    drop(rows);
+                    drop(statement);
+                    self.insert(key.clone());
+                    return Ok(Some(key));
+                }
             }
         }
         Ok(None)

@@ -11,6 +11,7 @@ mod db;
 mod durable;
 mod entropy;
 mod error;
+pub mod forge;
 pub mod fuzz;
 mod guard;
 mod ingest;

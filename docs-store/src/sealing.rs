@@ -14,8 +14,9 @@ use crate::spans::Span;
 use crate::store::Store;
 use crate::thin::{Noted, tables};
 
-/// How long an urgent entry waits for others to go with it, in milliseconds.
-const URGENT_MS: u64 = 250;
+/// How long an urgent entry waits for others to go with it, in milliseconds: a notice,
+/// a stop and its receipt each wait once, and a person for all of them.
+const URGENT_MS: u64 = 20;
 /// What stands for an epoch in what is kept here; 0 is what is not sealed.
 const NO_EPOCH: u32 = u32::MAX;
 /// How long a segment of the days' document stays open, in milliseconds: as long as

@@ -49,7 +49,7 @@ const MAX_UNSEALED: usize = 262_144;
 pub enum Urgency {
     /// With its batch.
     Normal,
-    /// On its way to other devices within 250 ms, and everything that waits with
+    /// On its way to other devices within 20 ms, and everything that waits with
     /// it; on the disk with the next commit that is.
     Prompt,
     /// As prompt, and on the disk at once: a notice comes with the entries that
@@ -116,6 +116,8 @@ pub struct Store {
     pub(crate) thin: Thinning,
     pub(crate) successors: Successors,
     pub(crate) mail: MailKeys,
+    /// Whether what waits for a key may open: one came, or was here at the start.
+    pub(crate) keys_came: bool,
     pub(crate) unsealed: usize,
     /// Whether something is committed that a power cut could take.
     pub(crate) unsynced: bool,
@@ -190,6 +192,7 @@ impl Store {
             thin,
             successors: Successors::default(),
             mail: MailKeys::default(),
+            keys_came: true,
             pending: Vec::new(),
             unsealed: 0,
             // What another process left in the log may not be on the disk yet.
@@ -235,7 +238,7 @@ impl Store {
     /// account, keys, then the rest.
     #[must_use]
     pub fn heads(&self) -> Vec<Head> {
-        let chains = self.chains.iter().filter(|(id, _)| !id.doc.is_here());
+        let chains = self.chains.iter().filter(|(id, _)| self.is_for_others(id));
         chains
             .filter_map(|(id, chain)| self.head_for_others(id, chain))
             .collect()
@@ -255,7 +258,7 @@ impl Store {
         max_count: usize,
         max_bytes: usize,
     ) -> Result<Vec<Vec<u8>>, ReadError> {
-        let known = self.chains.get(chain).filter(|_| !chain.doc.is_here());
+        let known = self.chains.get(chain).filter(|_| self.is_for_others(chain));
         let max_count = match self.held_from(chain) {
             Some(held) => {
                 let before = usize::try_from(held.saturating_sub(from_seq));

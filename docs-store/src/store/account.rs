@@ -219,6 +219,13 @@ impl Store {
         account.held.get(&(id.writer, id.incarnation)).copied()
     }
 
+    /// Whether others may see a chain at all. What came from a writer while it passed
+    /// for a member, and who by the records was never one, no other device takes.
+    pub(super) fn is_for_others(&self, id: &ChainId) -> bool {
+        let known = || self.members().writer(&id.writer).is_some();
+        !id.doc.is_here() && (id.doc == DocId::Account || known())
+    }
+
     pub(super) fn head_for_others(&self, id: &ChainId, chain: &Chain) -> Option<Head> {
         let Some(held) = self.held_from(id) else {
             return Some(chain.head(*id));

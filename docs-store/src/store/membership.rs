@@ -242,7 +242,7 @@ impl Store {
     }
 
     /// Those who read no more get anew what they lack, should they read again.
-    pub(super) fn unhand(&mut self, gone: &[DeviceId]) {
+    pub(crate) fn unhand(&mut self, gone: &[DeviceId]) {
         for device in gone {
             // If it cannot be written, the next start leaves it out all the same.
             let _kept = drop_handed(&self.db, device);

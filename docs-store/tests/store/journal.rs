@@ -136,16 +136,16 @@ fn a_batch_is_due_by_size_by_quiet_by_age_and_by_urgency() {
         .append(DocId::Notices, gap("notice"), at(10_000), Urgency::Urgent)
         .unwrap();
     store.commit(true).unwrap();
-    assert_eq!(store.seal_due(at(10_000)), Some(at(10_250)));
-    assert_eq!(store.seal(at(10_249)).unwrap(), []);
+    assert_eq!(store.seal_due(at(10_000)), Some(at(10_020)));
+    assert_eq!(store.seal(at(10_019)).unwrap(), []);
     let docs: Vec<DocId> = store
-        .seal(at(10_250))
+        .seal(at(10_020))
         .unwrap()
         .iter()
         .map(|chain| chain.doc)
         .collect();
     assert_eq!(docs, [DocId::Notices, BOX]);
-    assert_eq!(store.seal_due(at(10_250)), None);
+    assert_eq!(store.seal_due(at(10_020)), None);
 }
 
 #[test]

@@ -1,28 +1,28 @@
-//! One device: its store, its sessions, and what it was told is written.
+//! One device: its store, what a person does at it, and what it was told is written.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bailey_docs_store::{
-    ChainId, DeviceKeys, DevicePublic, DocId, Entropy as _, Head, IngestError, Reader, Role, Store,
+    AccountError, ChainId, DeviceKeys, DevicePublic, DocId, Head, Reader, Reading, Role, Store,
     Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Event, Gap, Timestamp};
-use bailey_session::{Claims, IngestFailure, Session, SessionConfig, SessionEvent};
+use bailey_session::{Claims, IngestFailure, Session};
 
-use super::dice::Dice;
-use super::judge::SECRET;
+use super::dice::{Chance, Dice, Made};
+use super::evil::Evil;
+use super::lines::failure;
+use super::post::Post;
+use super::secrets::SECRET;
 
 /// When histories begin, in milliseconds since 1970.
 const BEGIN: u64 = 1_796_000_000_000;
-/// What a power cut may take is not asked here: every commit is synced at last by then.
-const SYNC_EVERY: Duration = Duration::from_millis(250);
-/// Most envelopes of one answer.
-const MAX_RANGE: usize = 2048;
-/// Most frames of one connection under way, as a link's own buffer would have.
-const MAX_ON_LINE: usize = 16;
+/// The store's files, as far as a copy of one at rest has them.
+const LOG: &str = "store.db-wal";
 
 /// An entry that was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,56 +33,74 @@ pub(super) struct Acked {
     pub(super) text: u64,
 }
 
+/// One end of a connection.
 #[derive(Debug)]
-struct Line {
-    session: Session,
+pub(super) struct Line {
+    pub(super) session: Session,
     /// Pieces on their way here, and when each is there.
-    coming: VecDeque<(Duration, Vec<u8>)>,
-    closed: bool,
+    pub(super) coming: VecDeque<(Duration, Vec<u8>)>,
+    pub(super) closed: bool,
+    /// The other is no member: it only hears so.
+    pub(super) parting: bool,
 }
 
-/// What the other side of a connection is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer {
-    pub(super) device: DeviceId,
+/// What no power cut takes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Safe {
+    /// Bytes of the write-ahead log.
+    log: u64,
+    /// Entries below this.
+    text: u64,
 }
 
 pub(super) struct Device {
     pub(super) at: usize,
+    /// How far its clock is off, in milliseconds.
     pub(super) skew: i64,
     pub(super) dir: PathBuf,
-    keys: DeviceKeys,
-    dice: Dice,
-    store: Option<Store>,
-    account: Option<AccountId>,
-    claims: Claims,
-    lines: BTreeMap<usize, Line>,
-    told: BTreeMap<ChainId, u64>,
-    synced: Duration,
+    pub(super) keys: DeviceKeys,
+    pub(super) dice: Dice,
+    pub(super) store: Option<Store>,
+    pub(super) account: Option<AccountId>,
+    pub(super) claims: Claims,
+    pub(super) lines: BTreeMap<usize, Line>,
+    pub(super) told: BTreeMap<ChainId, u64>,
+    /// When it last had everything on its disk.
+    pub(super) synced: Duration,
+    safe: Safe,
     /// What was acknowledged, by document and this device's own text of it.
     pub(super) acked: BTreeMap<(DocId, u64), Acked>,
     /// What it gave to its store at all.
-    pub(super) given: BTreeMap<(DocId, u64), ()>,
-    next_text: u64,
+    pub(super) given: BTreeSet<(DocId, u64)>,
+    pub(super) next_text: u64,
     copied_at: Option<u64>,
     /// Whether its chains may have grown since it told others.
-    grown: bool,
-    /// The last fork that it was told of.
-    pub(super) fork: Option<String>,
+    pub(super) grown: bool,
+    /// Chains of which it was told two envelopes of one number.
+    pub(super) forks: BTreeSet<ChainId>,
+    /// Writers of which it was told that they went back.
+    pub(super) back: BTreeSet<DeviceId>,
+    /// Whether its folder was ever put back, or lost what was not on the disk.
+    pub(super) went_back: bool,
+    pub(super) made: Made,
+    /// Who is handed keys, and who is no longer: from which text on.
+    readers: BTreeSet<DeviceId>,
+    pub(super) barred: BTreeMap<DeviceId, u64>,
+    pub(super) evil: Option<Evil>,
+    pub(super) post: Post,
 }
 
 impl Device {
     pub(super) fn new(dice: &mut Dice, dir: &Path, at: usize) -> Self {
-        let mut secret = [0; DeviceKeys::LEN];
         let mut own = Dice::new(dice.roll());
-        own.fill(&mut secret).expect("dice always roll");
+        let keys = DeviceKeys::generate(own.bytes());
         let dir = dir.join(format!("{at}"));
         fs::create_dir_all(&dir).expect("a folder for a device");
         Self {
             at,
             skew: 0,
             dir,
-            keys: DeviceKeys::generate(secret),
+            keys,
             dice: own,
             store: None,
             account: None,
@@ -90,12 +108,20 @@ impl Device {
             lines: BTreeMap::new(),
             told: BTreeMap::new(),
             synced: Duration::ZERO,
+            safe: Safe::default(),
             acked: BTreeMap::new(),
-            given: BTreeMap::new(),
+            given: BTreeSet::new(),
             next_text: 0,
             copied_at: None,
             grown: true,
-            fork: None,
+            forks: BTreeSet::new(),
+            back: BTreeSet::new(),
+            went_back: false,
+            made: Made::default(),
+            readers: BTreeSet::new(),
+            barred: BTreeMap::new(),
+            evil: None,
+            post: Post::default(),
         }
     }
 
@@ -103,7 +129,11 @@ impl Device {
         self.keys.id()
     }
 
-    fn clock(&self, now: Duration) -> Timestamp {
+    pub(super) fn public(&self) -> DevicePublic {
+        self.keys.public()
+    }
+
+    pub(super) fn clock(&self, now: Duration) -> Timestamp {
         let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         Timestamp((BEGIN + ms).saturating_add_signed(self.skew))
     }
@@ -113,85 +143,129 @@ impl Device {
         if self.store.is_some() {
             return;
         }
-        let entropy = Box::new(Dice::new(self.dice.roll()));
-        let store = Store::open(&self.dir, self.keys.clone(), self.clock(now), entropy);
+        let file = self.dir.join("store.db");
+        if !file.exists() {
+            // Making the tables is another test's; each store begins as a copy.
+            fs::write(&file, empty()).expect("an empty store");
+        }
+        self.safe.log = self.log_len();
+        let chance = Chance {
+            dice: Dice::new(self.dice.roll()),
+            made: self.made.clone(),
+        };
+        let store = Store::open(
+            &self.dir,
+            self.keys.clone(),
+            self.clock(now),
+            Box::new(chance),
+        );
         let store = store.unwrap_or_else(|error| panic!("device {}: {error}", self.at));
         self.account = store.account();
         self.store = Some(store);
         self.told.clear();
         self.grown = true;
+        self.note_safe();
+        self.note_readers();
     }
 
     /// The first device of the account.
-    pub(super) fn begin(&mut self, now: Duration) {
+    pub(super) fn begin(&mut self, now: Duration) -> Vec<u8> {
         let at = self.clock(now);
         let store = self.store.as_mut().expect("it was opened");
         self.account = Some(store.create_account("first", at).expect("a first account"));
+        let seed = store.recovery_seed().expect("the seed is kept");
+        self.note_safe();
+        self.note_readers();
+        seed.expect("there is one").entropy().to_vec()
     }
 
     /// Ends it with whatever it was about to do.
     pub(super) fn kill(&mut self) {
         self.store = None;
         self.claims = Claims::new();
+        self.post.hang_up();
     }
 
     /// Somebody keeps a copy of its folder; only of one at rest, as a backup is.
     pub(super) fn copy(&mut self) {
-        if self.store.is_none() {
+        if self.store.is_none() && self.account.is_some() {
             let copy = self.dir.with_extension("copy");
             let _ = fs::remove_dir_all(&copy);
-            copy_dir(&self.dir, &copy);
+            copy_dir(&self.dir, &copy, None);
             self.copied_at = Some(self.next_text);
         }
     }
 
     /// The copy takes the folder's place. What was acknowledged since may be gone
     /// here; the number of its next entry is remembered by the person, not by it.
-    pub(super) fn restore(&mut self) {
+    pub(super) fn restore(&mut self) -> bool {
         let Some(copied_at) = self.copied_at else {
-            return;
+            return false;
         };
-        self.store = None;
-        let _ = fs::remove_dir_all(&self.dir);
-        copy_dir(&self.dir.with_extension("copy"), &self.dir);
-        for ((_, text), acked) in &mut self.acked {
-            acked.sure &= *text < copied_at;
+        self.kill();
+        let copy = self.dir.with_extension("copy");
+        self.put_back(&copy, copied_at);
+        true
+    }
+
+    /// The power goes: what was committed and not synced is gone with it.
+    pub(super) fn lose_power(&mut self) -> bool {
+        if self.store.is_none() {
+            return false;
         }
+        let cut = self.dir.with_extension("cut");
+        copy_dir(&self.dir, &cut, Some(self.safe.log));
+        self.kill();
+        self.put_back(&cut, self.safe.text);
+        let _ = fs::remove_dir_all(&cut);
+        true
+    }
+
+    fn put_back(&mut self, from: &Path, text: u64) {
+        let _ = fs::remove_dir_all(&self.dir);
+        copy_dir(from, &self.dir, None);
+        for ((_, own), acked) in &mut self.acked {
+            acked.sure &= *own < text;
+        }
+        self.went_back = true;
+        self.barred.clear();
+        self.readers.clear();
+        self.post = Post::default();
     }
 
     /// Writes entries; how many were acknowledged. A device that may not write yet,
     /// or does not run, writes none.
     pub(super) fn write(&mut self, now: Duration, doc: DocId, count: u64) -> Result<usize, String> {
         let clock = self.clock(now);
+        let at = self.at;
+        let failed = |what: &str, why: &dyn std::fmt::Display| format!("device {at} {what}: {why}");
         let Some(store) = self.store.as_mut() else {
             return Ok(0);
         };
         if store.members().get(&self.keys.id()).is_none() {
             return Ok(0);
         }
-        let urgency = match self.dice.below(3) {
-            0 => Urgency::Normal,
-            1 => Urgency::Prompt,
-            _ => Urgency::Urgent,
-        };
+        let urgency = self
+            .dice
+            .pick(&[Urgency::Normal, Urgency::Prompt, Urgency::Urgent]);
         let mut written = Vec::new();
         for _ in 0..count {
             let text = self.next_text;
             self.next_text += 1;
-            let reason = format!("{SECRET} {} {text}", self.at);
+            let reason = format!("{SECRET} {at} {text}");
             store
                 .append(doc, Event::Gap(Gap { reason }), clock, urgency)
-                .map_err(|error| format!("device {} appends: {error}", self.at))?;
-            self.given.insert((doc, text), ());
+                .map_err(|error| failed("appends", &error))?;
+            self.given.insert((doc, text));
             written.push(text);
         }
         if self.dice.one_in(10) {
-            // Killed before it is committed: nobody was told.
+            // Not committed yet: nobody was told.
             return Ok(0);
         }
         store
             .commit(urgency == Urgency::Urgent)
-            .map_err(|error| format!("device {} commits: {error}", self.at))?;
+            .map_err(|error| failed("commits", &error))?;
         for text in &written {
             let acked = Acked {
                 sure: true,
@@ -199,6 +273,7 @@ impl Device {
             };
             self.acked.insert((doc, *text), acked);
         }
+        self.note_safe();
         Ok(written.len())
     }
 
@@ -221,7 +296,6 @@ impl Device {
         let signed = offer
             .sign(&new.keys)
             .map_err(|error| failed("signs", error.to_string()))?;
-        self.grown = true;
         store
             .complete_add(&offer, signed, clock)
             .map_err(|error| failed("adds", error.to_string()))?;
@@ -242,24 +316,87 @@ impl Device {
             .join(account, &records, theirs)
             .map_err(|error| failed("is joined", error.to_string()))?;
         new.account = Some(account);
-        // Put back to before that, it would not know whom it added, and nobody else may
-        // know it yet either: then the two have to be joined anew by a person.
-        self.copied_at = None;
+        new.note_safe();
+        new.note_readers();
+        self.acted(now)?;
         Ok(true)
     }
 
-    pub(super) fn peer(&self) -> Peer {
-        Peer { device: self.id() }
+    /// Changes the account, as far as this device may: a removal, a role, new keys.
+    pub(super) fn change(
+        &mut self,
+        now: Duration,
+        change: impl FnOnce(&mut Store, Timestamp) -> Result<(), AccountError>,
+    ) -> Result<bool, String> {
+        let clock = self.clock(now);
+        let Some(store) = self.store.as_mut() else {
+            return Ok(false);
+        };
+        match change(store, clock) {
+            Ok(()) => {}
+            Err(AccountError::NotAllowed | AccountError::NoMember(_) | AccountError::NoAccount) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(format!("device {} changes: {error}", self.at)),
+        }
+        self.acted(now)?;
+        Ok(true)
     }
 
-    pub(super) fn speaks_with(&self, other: usize) -> bool {
-        self.lines.contains_key(&other)
+    /// A record of this device stands.
+    fn acted(&mut self, now: Duration) -> Result<(), String> {
+        // Put back to before that, it would not know what it did, and nobody else may
+        // know it yet either: a person would have to do it anew.
+        self.copied_at = None;
+        self.grown = true;
+        self.sync(now)?;
+        self.note_readers();
+        self.part_with_removed(now);
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self, now: Duration) -> Result<(), String> {
+        if let Some(store) = &mut self.store {
+            let synced = store.commit(true);
+            synced.map_err(|error| format!("device {} commits: {error}", self.at))?;
+            self.synced = now;
+        }
+        self.note_safe();
+        Ok(())
+    }
+
+    /// If all that it committed is on its disk, no power cut takes it from here on.
+    pub(super) fn note_safe(&mut self) {
+        if self.store.as_ref().is_some_and(Store::is_synced) {
+            self.safe = Safe {
+                log: self.log_len(),
+                text: self.next_text,
+            };
+        }
+    }
+
+    fn log_len(&self) -> u64 {
+        let log = fs::metadata(self.dir.join(LOG));
+        log.map_or(0, |log| log.len())
+    }
+
+    /// Whoever reads no more: nothing that is written from here on is for it.
+    pub(super) fn note_readers(&mut self) {
+        let Some(store) = &self.store else { return };
+        let members = store.members().iter();
+        let readers = members.filter(|(_, member)| member.role.reads());
+        let readers: BTreeSet<DeviceId> = readers.map(|(device, _)| *device).collect();
+        let own = self.keys.id();
+        for gone in self.readers.difference(&readers).filter(|it| **it != own) {
+            self.barred.insert(*gone, self.next_text);
+        }
+        self.barred.retain(|device, _| !readers.contains(device));
+        self.readers = readers;
     }
 
     /// Whether it runs and holds another, by its keys, for a member.
     pub(super) fn trusts(&self, other: &Self) -> bool {
-        let store = self.store.as_ref();
-        store.is_some_and(|store| store.members().get(&other.id()).is_some())
+        self.member(other.id()).is_some()
     }
 
     pub(super) fn member(&self, device: DeviceId) -> Option<Role> {
@@ -267,213 +404,10 @@ impl Device {
         store.members().get(&device).map(|member| member.role)
     }
 
-    pub(super) fn public(&self) -> DevicePublic {
-        self.keys.public()
-    }
-
-    /// A connection with another begins.
-    pub(super) fn call(&mut self, other: usize, peer: Peer, now: Duration) {
-        let (Some(store), Some(account)) = (&self.store, self.account) else {
-            return;
-        };
-        let config = SessionConfig {
-            account,
-            peer: peer.device,
-            incarnation: store.incarnation(),
-            listen_port: 1,
-        };
-        let mut session = Session::new(config, now);
-        match store.is_synced() {
-            true => session.handle_local_heads(&store.heads()),
-            // All of them, once they are.
-            false => self.told.clear(),
-        }
-        self.grown = true;
-        let line = Line {
-            session,
-            coming: VecDeque::new(),
-            closed: false,
-        };
-        self.lines.insert(other, line);
-    }
-
-    /// It is over, with all that was under way.
-    pub(super) fn hang_up(&mut self, other: usize) {
-        if let Some(line) = self.lines.remove(&other) {
-            self.claims.release_all(line.session.peer());
-        }
-    }
-
-    pub(super) fn arrive(&mut self, from: usize, at: Duration, pieces: [Vec<u8>; 2]) {
-        if let Some(line) = self.lines.get_mut(&from) {
-            for piece in pieces {
-                let last = line.coming.back().map_or(Duration::ZERO, |(at, _)| *at);
-                line.coming.push_back((at.max(last), piece));
-            }
-        }
-    }
-
-    /// Everything that is due here.
-    pub(super) fn work(&mut self, now: Duration) -> Result<(), String> {
-        if self.store.is_none() {
-            return Ok(());
-        }
-        let peers: Vec<usize> = self.lines.keys().copied().collect();
-        for peer in peers {
-            self.hear(now, peer);
-            self.answer(now, peer)?;
-        }
-        self.tend(now)
-    }
-
-    fn hear(&mut self, now: Duration, peer: usize) {
-        let Some(line) = self.lines.get_mut(&peer) else {
-            return;
-        };
-        while line.coming.front().is_some_and(|(at, _)| *at <= now) {
-            if let Some((_, piece)) = line.coming.pop_front() {
-                line.session.handle_bytes(now, &piece, &mut self.claims);
-            }
-        }
-        if line.session.poll_timeout().is_some_and(|(at, _)| at <= now) {
-            line.session.handle_timeout(now);
-        }
-    }
-
-    fn answer(&mut self, now: Duration, peer: usize) -> Result<(), String> {
-        let clock = self.clock(now);
-        while let (Some(line), Some(store)) = (self.lines.get_mut(&peer), self.store.as_mut()) {
-            let Some(event) = line.session.poll_event() else {
-                break;
-            };
-            match event {
-                SessionEvent::NeedRange {
-                    chain,
-                    from,
-                    max_bytes,
-                } => {
-                    let bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-                    let range = store.range(&chain, from, MAX_RANGE, bytes);
-                    let range = range.map_err(|error| error.to_string())?;
-                    line.session.handle_range(chain, from, range);
-                }
-                SessionEvent::Envelope { chain, bytes } => {
-                    let taken = match store.ingest(&bytes, clock) {
-                        Ok(ingested) => Ok(ingested.seq),
-                        Err(IngestError::Quarantined { seq, .. }) => Ok(seq),
-                        Err(error) => Err(failure(&error)),
-                    };
-                    self.grown = true;
-                    self.ingested(now, peer, chain, taken);
-                }
-                SessionEvent::Fork { chain, seq, .. } => {
-                    self.fork = Some(format!("device {} sees a fork: {chain:?} {seq}", self.at));
-                }
-                SessionEvent::Closed(_) => line.closed = true,
-                SessionEvent::Up { .. } | SessionEvent::CaughtUp => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn ingested(
-        &mut self,
-        now: Duration,
-        peer: usize,
-        chain: ChainId,
-        taken: Result<u64, IngestFailure>,
-    ) {
-        for (other, line) in &mut self.lines {
-            match taken {
-                Ok(seq) if *other == peer => {
-                    line.session
-                        .handle_ingested(now, chain, seq, &mut self.claims);
-                }
-                Ok(seq) => line.session.handle_have(chain, seq),
-                Err(failure) if *other == peer => {
-                    let claims = &mut self.claims;
-                    line.session
-                        .handle_ingest_failed(now, chain, failure, claims);
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// What its own loop does: opens what waited, seals, syncs, tells what grew.
-    fn tend(&mut self, now: Duration) -> Result<(), String> {
-        let clock = self.clock(now);
-        let at = self.at;
-        let failed = |what: &str, why: &dyn std::fmt::Display| format!("device {at} {what}: {why}");
-        let Some(store) = self.store.as_mut() else {
-            return Ok(());
-        };
-        while self.grown
-            && !store
-                .open_waiting(clock)
-                .map_err(|error| failed("opens", &error))?
-                .is_empty()
-        {}
-        if store.seal_due(clock).is_some_and(|due| due <= clock) {
-            store.seal(clock).map_err(|error| failed("seals", &error))?;
-            self.grown = true;
-        }
-        if !store.is_synced() && now >= self.synced + SYNC_EVERY {
-            store
-                .commit(true)
-                .map_err(|error| failed("commits", &error))?;
-            self.synced = now;
-        }
-        if self.grown && store.is_synced() {
-            self.grown = false;
-            let heads = store.heads().into_iter();
-            let told = &mut self.told;
-            let grown: Vec<Head> = heads
-                .filter(|head| told.insert(head.chain, head.seq) != Some(head.seq))
-                .collect();
-            if !grown.is_empty() {
-                for line in self.lines.values_mut() {
-                    line.session.handle_local_heads(&grown);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Frames for others, as far as the links take them.
-    pub(super) fn take_frames(&mut self, now: Duration) -> Vec<(usize, Vec<u8>)> {
-        let mut frames = Vec::new();
-        for (peer, line) in &mut self.lines {
-            for _ in 0..MAX_ON_LINE {
-                let Some(frame) = line.session.poll_transmit(now, &mut self.claims) else {
-                    break;
-                };
-                frames.push((*peer, frame));
-            }
-        }
-        frames
-    }
-
-    /// Connections that one side ended.
-    pub(super) fn take_closed(&mut self) -> Vec<usize> {
-        let closed = self.lines.iter().filter(|(_, line)| line.closed);
-        closed.map(|(peer, _)| *peer).collect()
-    }
-
-    /// When something is due here.
-    pub(super) fn due(&self, now: Duration) -> Option<Duration> {
-        let clock = self.clock(now);
-        let store = self.store.as_ref()?;
-        let lines = self.lines.values().flat_map(|line| {
-            let coming = line.coming.front().map(|(at, _)| *at);
-            let timer = line.session.poll_timeout().map(|(at, _)| at);
-            coming.into_iter().chain(timer)
-        });
-        let seal = store
-            .seal_due(clock)
-            .map(|due| now + Duration::from_millis(due.0.saturating_sub(clock.0)));
-        let sync = (!store.is_synced()).then_some(self.synced + SYNC_EVERY);
-        lines.chain(seal).chain(sync).min()
+    /// Whether it knows that another was a member and is none.
+    pub(super) fn knows_removed(&self, device: DeviceId) -> bool {
+        let store = self.store.as_ref();
+        store.is_some_and(|store| store.members().former().any(|(id, _)| *id == device))
     }
 
     /// Whether nothing is under way to it and it has nothing to do.
@@ -482,6 +416,7 @@ impl Device {
         let store = self.store.as_ref();
         store.is_some_and(|store| store.is_synced() && store.seal_due(clock).is_none())
             && self.lines.values().all(|line| line.coming.is_empty())
+            && self.post.is_quiet()
     }
 
     /// What it still has to do.
@@ -492,9 +427,9 @@ impl Device {
             return format!("{}: does not run", self.at);
         };
         let due = store.seal_due(clock).map(|due| due.0.abs_diff(clock.0));
-        let synced = store.is_synced();
+        let (synced, waits) = (store.is_synced(), self.post.waits());
         format!(
-            "{}: {coming} pieces coming, synced {synced}, seals in {due:?} ms",
+            "{}: {coming} pieces coming, {waits} letters wait, synced {synced}, seals in {due:?} ms",
             self.at
         )
     }
@@ -505,44 +440,76 @@ impl Device {
         heads.into_iter().map(|head| (head.chain, head)).collect()
     }
 
-    /// Everything that it can read of a document: writer and text. Each entry once.
-    pub(super) fn read(&self, doc: DocId) -> Result<Vec<(DeviceId, u64, Event)>, String> {
-        let failed =
-            |why: &dyn std::fmt::Display| format!("device {} reads {doc:?}: {why}", self.at);
+    /// Every envelope that it has of a chain.
+    pub(super) fn envelopes(&self, chain: &ChainId) -> Result<Vec<Vec<u8>>, String> {
+        let Some(store) = &self.store else {
+            return Ok(Vec::new());
+        };
+        let range = store.range(chain, 1, usize::MAX, usize::MAX);
+        range.map_err(|error| format!("device {} reads {chain:?}: {error}", self.at))
+    }
+
+    /// Is given everything that there is, in any order, and takes what it can.
+    pub(super) fn take_all(&mut self, now: Duration, mut envelopes: Vec<Vec<u8>>) {
+        let clock = self.clock(now);
+        let Some(store) = &mut self.store else { return };
+        loop {
+            let before = envelopes.len();
+            envelopes.retain(|bytes| {
+                let taken = store.ingest(bytes, clock);
+                taken.is_err_and(|error| failure(&error) == IngestFailure::Gap)
+            });
+            if envelopes.len() == before {
+                break;
+            }
+        }
+        while store
+            .open_waiting(clock)
+            .is_ok_and(|opened| !opened.is_empty())
+        {}
+    }
+
+    /// Everything that it can read of some documents.
+    pub(super) fn read(&self, docs: &[DocId]) -> Result<Vec<Reading>, String> {
+        let failed = |why: &dyn std::fmt::Display| format!("device {} reads: {why}", self.at);
         let mut reader =
             Reader::open(&self.dir, self.keys.clone()).map_err(|error| failed(&error))?;
-        let reading = reader.read(doc, None).map_err(|error| failed(&error))?;
-        if let Some((chain, seq, reason)) = reading.aside.first() {
-            return Err(failed(&format!(
-                "envelope {seq} of {chain:?} is set aside: {reason}"
-            )));
-        }
-        let waiting = !reading.waiting.is_empty();
-        if waiting && self.member(self.id()).is_some_and(Role::reads) {
-            return Err(failed(&format!("a key never came: {:?}", reading.waiting)));
-        }
-        let entries = reading.entries.into_iter();
-        Ok(entries
-            .map(|(writer, entry)| (writer, entry.no, entry.event))
-            .collect())
+        let read = |doc: &DocId| reader.read(*doc, None).map_err(|error| failed(&error));
+        docs.iter().map(read).collect()
     }
 }
 
-/// Whether it is worth offering an envelope again, as the node judges it.
-fn failure(error: &IngestError) -> IngestFailure {
-    match error {
-        IngestError::Gap { .. }
-        | IngestError::NotMember(_)
-        | IngestError::NoAccount
-        | IngestError::Db(_) => IngestFailure::Gap,
-        _ => IngestFailure::Permanent,
-    }
+/// A store without an account, as a file.
+fn empty() -> &'static [u8] {
+    static EMPTY: OnceLock<Vec<u8>> = OnceLock::new();
+    EMPTY.get_or_init(|| {
+        let dir = super::TempDir::new("empty");
+        let keys = DeviceKeys::generate([1; DeviceKeys::LEN]);
+        let chance = Chance {
+            dice: Dice::new(0),
+            made: Made::default(),
+        };
+        let store = Store::open(&dir.0, keys, Timestamp(BEGIN), Box::new(chance));
+        drop(store.expect("an empty store"));
+        fs::read(dir.0.join("store.db")).expect("its file")
+    })
 }
 
-fn copy_dir(from: &Path, to: &Path) {
+/// Copies a folder's files; of the write-ahead log, so many bytes where it is said.
+fn copy_dir(from: &Path, to: &Path, log: Option<u64>) {
     fs::create_dir_all(to).expect("a folder for a copy");
     for file in fs::read_dir(from).expect("the folder of a device") {
         let file = file.expect("a file of a device");
-        fs::copy(file.path(), to.join(file.file_name())).expect("a copy of a file");
+        let name = file.file_name();
+        let target = to.join(&name);
+        if log.is_some() && name.to_string_lossy().ends_with("-shm") {
+            continue;
+        }
+        fs::copy(file.path(), &target).expect("a copy of a file");
+        if let (Some(len), true) = (log, name == LOG) {
+            let file = fs::OpenOptions::new().write(true).open(&target);
+            let cut = file.and_then(|file| file.set_len(len));
+            cut.expect("the log is cut");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Chance, the same for the same seed.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bailey_docs_store::{Entropy, NoEntropy};
 
 /// splitmix64.
@@ -29,13 +31,51 @@ impl Dice {
     pub(super) fn one_in(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }
-}
 
-impl Entropy for Dice {
-    fn fill(&mut self, out: &mut [u8]) -> Result<(), NoEntropy> {
+    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.index(of.len())]
+    }
+
+    pub(super) fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        self.spread(&mut out);
+        out
+    }
+
+    fn spread(&mut self, out: &mut [u8]) {
         for piece in out.chunks_mut(8) {
             let word = self.roll().to_le_bytes();
             piece.copy_from_slice(&word[..piece.len()]);
+        }
+    }
+}
+
+/// Every string of 32 random bytes that a store asked for: its keys, and what they
+/// are wrapped with.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Made(Arc<Mutex<Vec<[u8; 32]>>>);
+
+impl Made {
+    /// Those from one on.
+    pub(super) fn from(&self, first: usize) -> Vec<[u8; 32]> {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.get(first..).unwrap_or_default().to_vec()
+    }
+}
+
+/// What a store is given for chance.
+#[derive(Debug)]
+pub(super) struct Chance {
+    pub(super) dice: Dice,
+    pub(super) made: Made,
+}
+
+impl Entropy for Chance {
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), NoEntropy> {
+        self.dice.spread(out);
+        if let Ok(key) = <[u8; 32]>::try_from(&*out) {
+            let mut made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
+            made.push(key);
         }
         Ok(())
     }

@@ -40,15 +40,15 @@ pub(crate) fn measure(world: &TestWorld, effort: Effort, table: &mut Table) {
 }
 
 /// Takes a delay once, in the round of this number.
-type Delay = fn(&TestWorld, usize) -> Result<f64, String>;
+pub(crate) type Delay = fn(&TestWorld, usize) -> Result<f64, String>;
 
 /// Two nodes in one account, kept running.
-struct Devices {
+pub(crate) struct Devices {
     _nodes: [Running; 2],
 }
 
 impl Devices {
-    fn join(world: &TestWorld) -> Result<Self, String> {
+    pub(crate) fn join(world: &TestWorld) -> Result<Self, String> {
         let node = |name, device| world.start(name, &["node", "--device-name", device]);
         let nodes = [node("n1", "laptop"), node("n2", "phone")];
         for (name, node) in ["n1", "n2"].iter().zip(&nodes) {
@@ -101,7 +101,7 @@ impl Devices {
 }
 
 /// Milliseconds from a box's dial of the LAN to the line on the other device.
-fn notice(world: &TestWorld, round: usize) -> Result<f64, String> {
+pub(crate) fn notice(world: &TestWorld, round: usize) -> Result<f64, String> {
     let name = format!("noticed-{round}");
     let follow = world.start("n2", &["notices", "--json", "--follow"]);
     // The followers of old notices are quiet once those are printed.

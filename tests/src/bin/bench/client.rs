@@ -58,6 +58,8 @@ pub(crate) fn play(words: &[&str]) -> io::Result<String> {
         ["go-on", rest @ ..] => crate::slirp::go_on(rest),
         ["dial", to] => dial(to),
         ["fill", entries, days] => crate::history::fill(entries, days),
+        ["count"] => crate::sync::count(),
+        ["seal-cost"] => crate::sync::seal_cost(),
         ["read-back"] => crate::history::read_back(),
         ["start-node", bailey] => crate::history::start_node(bailey),
         ["interleave", rounds, commands] => interleave(rounds, commands),

@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 3_000;
 
 /// Where a node's user keeps its state.
-fn state() -> io::Result<PathBuf> {
+pub(crate) fn state() -> io::Result<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").ok_or(io::ErrorKind::NotFound)?;
     let state = PathBuf::from(state).join("bailey");
     std::fs::create_dir_all(&state)?;

@@ -24,6 +24,7 @@ mod slirp;
 mod starts;
 mod stay;
 mod streams;
+mod sync;
 mod table;
 mod year;
 
@@ -43,6 +44,10 @@ struct Effort {
     rounds: usize,
     /// Times that each delay between two devices is taken.
     delays: usize,
+    /// Times that each delay of sync is taken.
+    syncs: usize,
+    /// Entries that a new device catches up on.
+    caught_up: u64,
     /// Length of a stream.
     stream: Duration,
     /// Length and rounds of several streams, and of short segments.
@@ -71,6 +76,8 @@ const WHOLE: Effort = Effort {
     starts: 30,
     rounds: 2,
     delays: 10,
+    syncs: 100,
+    caught_up: 500_000,
     stream: Duration::from_secs(2),
     many: Duration::from_millis(1500),
     many_rounds: 1,
@@ -89,6 +96,8 @@ const QUICK: Effort = Effort {
     starts: 8,
     rounds: 1,
     delays: 5,
+    syncs: 20,
+    caught_up: 50_000,
     stream: Duration::from_millis(500),
     many: Duration::from_millis(500),
     many_rounds: 1,
@@ -113,13 +122,14 @@ enum Part {
     Call,
     Scale,
     Devices,
+    Sync,
     Audit,
     History,
     Year,
 }
 
 const USAGE: &str = "usage: bailey-bench [--quick] [--call SECONDS] \
-[--only starts|streams|many|short|udp|call|scale|devices|audit|history|year]";
+[--only starts|streams|many|short|udp|call|scale|devices|sync|audit|history|year]";
 
 fn main() -> ExitCode {
     if audit::is_gate() {
@@ -136,12 +146,18 @@ fn main() -> ExitCode {
     // A box may open as many files as whoever starts its node.
     client::raise_files();
     let mut table = Table::new(machine::facts());
-    if !matches!(only, Some(Part::Devices | Part::History | Part::Year)) {
+    if !matches!(
+        only,
+        Some(Part::Devices | Part::Sync | Part::History | Part::Year)
+    ) {
         inside::measure(&TestWorld::new(1), effort, only, &mut table);
     }
     if only.is_none_or(|only| only == Part::Devices) {
         // Another world: a node that the first one's boxes started may still be up.
         across::measure(&TestWorld::new(2), effort, &mut table);
+    }
+    if only.is_none_or(|only| only == Part::Sync) {
+        sync::measure(effort, &mut table);
     }
     if only.is_none_or(|only| only == Part::History) {
         history::measure(&TestWorld::new(2), effort, &mut table);
@@ -183,6 +199,7 @@ fn part(word: &str) -> Option<Part> {
         "call" => Part::Call,
         "scale" => Part::Scale,
         "devices" => Part::Devices,
+        "sync" => Part::Sync,
         "audit" => Part::Audit,
         "history" => Part::History,
         "year" => Part::Year,
