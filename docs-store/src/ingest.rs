@@ -411,6 +411,12 @@ impl Store {
         Ok(opened)
     }
 
+    /// Has the next [`Self::open_waiting`] look at all that waits, though no key came:
+    /// with time, what waits in vain is passed over.
+    pub fn look_again(&mut self) {
+        self.keys_came = true;
+    }
+
     fn open_chain(
         &mut self,
         account: AccountId,

@@ -409,25 +409,18 @@ impl ChainReader<'_> {
                 match tables::grave_from(self.db, row, seq)? {
                     // It was thinned, and all up to there.
                     Some(grave) if grave.first_seq <= seq => seq = grave.last_seq.max(seq),
-                    _ => {
-                        let missing = (*id, seq, QuarantineReason::Missing);
-                        self.reading.aside.push(missing);
-                    }
+                    _ => self.aside(id, seq, QuarantineReason::Missing),
                 }
                 continue;
             };
             let Ok(verified) = Verified::from_stored(&bytes) else {
-                self.reading
-                    .aside
-                    .push((*id, seq, QuarantineReason::Damaged));
+                self.aside(id, seq, QuarantineReason::Damaged);
                 hole = true;
                 continue;
             };
             let fields = verified.header.fields;
             if broken == Some(fields.segment) {
-                self.reading
-                    .aside
-                    .push((*id, seq, QuarantineReason::Follows));
+                self.aside(id, seq, QuarantineReason::Follows);
                 continue;
             }
             if fields.segment != segment {
@@ -460,9 +453,8 @@ impl ChainReader<'_> {
                     out.extend(entries);
                 }
                 Err(reason) => {
-                    broken = Some(segment);
-                    hole = true;
-                    self.reading.aside.push((*id, seq, reason));
+                    (broken, hole) = (Some(segment), true);
+                    self.aside(id, seq, reason);
                 }
             }
         }
@@ -471,6 +463,10 @@ impl ChainReader<'_> {
             _ => self.reading.aside.extend(gone),
         }
         Ok(())
+    }
+
+    fn aside(&mut self, id: &ChainId, seq: u64, reason: QuarantineReason) {
+        self.reading.aside.push((*id, seq, reason));
     }
 }
 

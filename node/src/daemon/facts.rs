@@ -3,9 +3,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
+use std::time::Instant;
 
-use bailey_gate_proto::channel::HostFacts;
+use bailey_gate_proto::channel::{HostFacts, ToGate};
 use bailey_model::Transport;
+
+use super::{Node, neighbours};
 
 /// Name servers that are used (as glibc's `MAXNS`).
 const MAX_RESOLVERS: usize = 3;
@@ -18,6 +21,52 @@ const MAX_FILE: usize = 256 << 10;
 
 /// Port of name servers (RFC 1035 §4.2).
 const DNS: u16 = 53;
+
+impl Node {
+    /// Resolver configuration follows the machine.
+    pub(super) fn push_facts(&mut self) {
+        if self.runs.is_empty() {
+            self.facts = None;
+            return;
+        }
+        let now = self.read_facts();
+        if self.facts.as_ref() == Some(&now) {
+            return;
+        }
+        for run in self.runs.values() {
+            if let Some(gate) = &run.gate {
+                gate.send(ToGate::Facts(now.clone()), vec![]);
+            }
+        }
+        self.facts = Some(now);
+    }
+
+    /// What gates are told, now; a network that is new is asked for its prefixes.
+    pub(super) fn read_facts(&mut self) -> HostFacts {
+        let mut listeners = self.listeners();
+        listeners.extend(neighbours::listeners(&self.paths));
+        let facts = read(listeners, self.nat64.prefixes());
+        let events = &self.events;
+        self.nat64.look(Instant::now(), &facts.resolvers, events);
+        facts
+    }
+
+    /// The network's translation prefixes, if it answered.
+    pub(super) fn on_nat64(&mut self, found: Option<Vec<(Ipv6Addr, u8)>>) {
+        if self.nat64.answered(Instant::now(), found) {
+            self.push_facts();
+        }
+        self.judge_overdue();
+    }
+
+    /// The node's own listeners, which no word of a reach grants.
+    pub(super) fn listeners(&self) -> Vec<(Transport, SocketAddr)> {
+        let mut listeners = self.devices.listeners();
+        listeners.extend(self.mailboxes.listeners());
+        listeners.extend(self.metrics_at.map(|addr| (Transport::Tcp, addr)));
+        listeners
+    }
+}
 
 /// Reads both files now, beside what the node knows by itself.
 pub(crate) fn read(listeners: Vec<(Transport, SocketAddr)>, nat64: &[(Ipv6Addr, u8)]) -> HostFacts {

@@ -64,7 +64,7 @@ use std::time::{Duration, Instant};
 
 use bailey_docs_store::{DeviceKeys, DocId, Urgency};
 use bailey_gate_proto::channel::ToGate;
-use bailey_model::{BoxEnd, BoxId, DeviceId, EntryRef, Event, NoticeId, Refusal, Transport};
+use bailey_model::{BoxEnd, BoxId, DeviceId, EntryRef, Event, NoticeId, Refusal};
 use bailey_rules::{Observation, Rules};
 use tokio::sync::mpsc;
 
@@ -555,50 +555,6 @@ impl Node {
             self.leaving = true;
             self.drop_spare();
         }
-    }
-
-    /// Resolver configuration follows the machine.
-    fn push_facts(&mut self) {
-        if self.runs.is_empty() {
-            self.facts = None;
-            return;
-        }
-        let now = self.read_facts();
-        if self.facts.as_ref() == Some(&now) {
-            return;
-        }
-        for run in self.runs.values() {
-            if let Some(gate) = &run.gate {
-                gate.send(ToGate::Facts(now.clone()), vec![]);
-            }
-        }
-        self.facts = Some(now);
-    }
-
-    /// What gates are told, now; a network that is new is asked for its prefixes.
-    fn read_facts(&mut self) -> bailey_gate_proto::channel::HostFacts {
-        let mut listeners = self.listeners();
-        listeners.extend(neighbours::listeners(&self.paths));
-        let facts = facts::read(listeners, self.nat64.prefixes());
-        let events = &self.events;
-        self.nat64.look(Instant::now(), &facts.resolvers, events);
-        facts
-    }
-
-    /// The network's translation prefixes, if it answered.
-    fn on_nat64(&mut self, found: Option<Vec<(std::net::Ipv6Addr, u8)>>) {
-        if self.nat64.answered(Instant::now(), found) {
-            self.push_facts();
-        }
-        self.judge_overdue();
-    }
-
-    /// The node's own listeners, which no word of a reach grants.
-    fn listeners(&self) -> Vec<(Transport, SocketAddr)> {
-        let mut listeners = self.devices.listeners();
-        listeners.extend(self.mailboxes.listeners());
-        listeners.extend(self.metrics_at.map(|addr| (Transport::Tcp, addr)));
-        listeners
     }
 
     /// Ends every box, then the loop.

@@ -206,6 +206,7 @@ impl Thread {
             return None;
         }
         self.looked_for_vain = Instant::now();
+        self.store.look_again();
         let opened = self.waiting();
         (!opened.is_empty()).then_some(StoreTell::Opened(opened))
     }
