@@ -190,7 +190,7 @@ impl Node {
         self.append(DocId::Node, named, Urgency::Urgent, Tag::None);
     }
 
-    fn answer_all(&mut self, conn: ConnId, tells: Vec<Tell>) {
+    pub(super) fn answer_all(&mut self, conn: ConnId, tells: Vec<Tell>) {
         let Some(answers) = self.conns.get(&conn).cloned() else {
             return;
         };
