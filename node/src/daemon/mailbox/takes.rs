@@ -133,9 +133,10 @@ impl Takes {
         let first = |it: &mut Waits| {
             (it.index, it.seq) = (it.index.min(index), it.seq.min(seq));
         };
+        let room = self.waits.len() < MAX_WAITS;
         match self.waits.get_mut(&(topic, why)) {
             Some(it) => first(it),
-            None if self.waits.len() < MAX_WAITS => {
+            None if room => {
                 self.waits.insert((topic, why), Waits { index, seq });
             }
             None => {}
