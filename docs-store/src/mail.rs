@@ -205,9 +205,8 @@ impl Store {
         })?;
         let mut mailed = Vec::with_capacity(found.len());
         for bytes in found {
-            let (upto, key_id) = match place_of(&bytes) {
-                Some((_, upto, key_id)) => (upto, key_id),
-                None => break,
+            let Some((_, upto, key_id)) = place_of(&bytes) else {
+                break;
             };
             let key = match &inbox {
                 Some(key) => Some(key.clone()),

@@ -298,7 +298,7 @@ fn what_a_mailbox_lost_is_put_again_and_a_device_that_was_away_reads_it() {
 fn a_mailbox_that_lies_is_harmless_and_is_shown() {
     let mut apart = Apart::new();
     let _n1 = daemon(&apart.world, "n1");
-    let script = format!("for n in 1 2 3 4 5 6; do {FETCH}; sleep 1.2; done");
+    let script = format!("for n in 1 2 3 4 5 6 7 8; do {FETCH}; sleep 1.2; done");
     let _ran = boxed(&apart.world, "n1", &["-q", "--name", "yard"], &script).ok();
     // n1's word on its heads is the last that it puts.
     std::thread::sleep(Duration::from_secs(35));
@@ -306,7 +306,7 @@ fn a_mailbox_that_lies_is_harmless_and_is_shown() {
     apart.tamper(
         "
 all = blobs()
-assert len(all) > 8, len(all)
+assert len(all) > 7, len(all)
 last = index(all[-1])
 # One is kept back, two change places, one comes twice, one is flipped, and one is of
 # another topic.
@@ -380,8 +380,10 @@ fn a_mailbox_whose_disk_is_full_says_so_and_goes_on_when_there_is_room() {
 fn a_mailbox_with_another_key_is_not_spoken_to_and_a_wrong_line_is_refused() {
     let apart = Apart::new();
     let world = &apart.world;
-    let other = apart.address.replace(['0', '1', '2'], "7");
-    assert_ne!(other, apart.address);
+    let (key, place) = apart.address.split_once('@').unwrap();
+    let other: String = key.chars().rev().collect();
+    assert_ne!(other, key);
+    let other = format!("{other}@{place}");
     configure(world, "n1", &format!("[sync]\nmailbox = \"{other}\"\n"));
     let n1 = daemon(world, "n1");
     apart.until("n1", |row| {
@@ -394,7 +396,6 @@ fn a_mailbox_with_another_key_is_not_spoken_to_and_a_wrong_line_is_refused() {
     let _ran = boxed(world, "n1", &["-q", "--name", "yard"], FETCH).ok();
     n1.signal(Signal::SIGTERM);
     let _left = n1.finish(LIMIT).ok();
-    let place = apart.address.split_once('@').unwrap().1;
     configure(world, "n1", &format!("[sync]\nmailbox = \"{place}\"\n"));
     let refused = world.run("n1", &["node"]);
     assert_eq!(refused.code, Some(2), "{refused}");

@@ -467,7 +467,12 @@ pub(super) fn read_addr_lines(text: &str) -> BTreeMap<DeviceId, Vec<SocketAddr>>
 }
 
 /// Written whole under another name, then put in place.
-pub(super) fn write_private(path: &Path, text: impl AsRef<[u8]>) -> std::io::Result<()> {
+pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    write_private_bytes(path, text.as_bytes())
+}
+
+/// The same of bytes.
+pub(super) fn write_private_bytes(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let fresh = path.with_extension("new");
@@ -478,7 +483,7 @@ pub(super) fn write_private(path: &Path, text: impl AsRef<[u8]>) -> std::io::Res
         .truncate(true)
         .mode(0o600)
         .open(&fresh)?;
-    file.write_all(text.as_ref())?;
+    file.write_all(bytes)?;
     std::fs::rename(fresh, path)
 }
 

@@ -253,7 +253,7 @@ impl Node {
         let leaving = leaving.map(|(device, week)| (*device, *week)).collect();
         let kept = Kept::new(it.store, it.takes.next(), it.puts.done(&view), leaving);
         let written = match kept.encode() {
-            Some(bytes) => devices::write_private(&it.file, &bytes),
+            Some(bytes) => devices::write_private_bytes(&it.file, &bytes),
             None => Err(std::io::ErrorKind::FileTooLarge.into()),
         };
         if let Err(error) = written {

@@ -298,6 +298,12 @@ impl Node {
         }
     }
 
+    pub(super) fn on_device_list(&mut self, conn: ConnId) {
+        let devices = self.device_rows().into_iter().map(Tell::Device);
+        let mailboxes = self.mailbox_rows().into_iter().map(Tell::Mailbox);
+        self.answer_all(conn, devices.chain(mailboxes).collect());
+    }
+
     /// The account's devices, those who are none any more among them.
     pub(super) fn device_rows(&self) -> Vec<DeviceRow> {
         let members = self.devices.members();

@@ -91,10 +91,7 @@ impl Node {
             }
             Ask::DeviceJoin { code, addrs } => self.begin_join(conn, &code, addrs),
             Ask::DeviceList => {
-                let rows = self.device_rows();
-                let devices = rows.into_iter().map(Tell::Device);
-                let mailboxes = self.mailbox_rows().into_iter().map(Tell::Mailbox);
-                self.answer_all(conn, devices.chain(mailboxes).collect());
+                self.on_device_list(conn);
                 Ok(())
             }
             Ask::Recovery(ask) => self.on_recovery_ask(conn, ask, fds),

@@ -128,9 +128,18 @@ impl Takes {
     /// A blob is to come again; `seq` is the number that its chain must have first.
     pub(super) fn wait(&mut self, topic: TopicId, index: u64, why: Why, seq: u64) {
         self.took(topic, index);
-        if self.waits.len() < MAX_WAITS {
-            let waits = self.waits.entry((topic, why));
-            waits.or_insert(Waits { index, seq });
+        // In a topic whose order was changed the one that comes first may be the second
+        // of what waits.
+        let first = |it: &mut Waits| {
+            (it.index, it.seq) = (it.index.min(index), it.seq.min(seq));
+        };
+        let room = self.waits.len() < MAX_WAITS;
+        match self.waits.get_mut(&(topic, why)) {
+            Some(it) => first(it),
+            None if room => {
+                self.waits.insert((topic, why), Waits { index, seq });
+            }
+            None => {}
         }
     }
 

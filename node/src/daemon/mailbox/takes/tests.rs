@@ -84,6 +84,16 @@ fn what_waits_is_read_again_once_it_can_be_taken() {
 }
 
 #[test]
+fn of_what_waits_in_another_order_the_first_that_can_be_taken_counts() {
+    let mut takes = Takes::default();
+    takes.want(vec![topic(1)], false);
+    takes.up(true);
+    takes.wait(topic(1), 10, Why::Chain(chain()), 6);
+    takes.wait(topic(1), 11, Why::Chain(chain()), 5);
+    assert_eq!(takes.heads(&heads(5)), [unfollow(1), follow(1, 10)]);
+}
+
+#[test]
 fn a_mailbox_that_went_back_is_noticed_and_one_that_expired_is_not() {
     let mut takes = Takes::default();
     takes.want(vec![topic(1)], false);
