@@ -19,7 +19,7 @@ STORES ?= 2000
 KILLS ?= 5000
 # Storms of `make fuzz`, each a thousand packets of a box to its gate.
 STORMS ?= 10000
-# Histories of `make sim`, and the first seed.
+# Histories of `make sim`, a part of CI, and the first seed.
 SEEDS ?= 10000
 SEED ?= 1
 

@@ -26,6 +26,8 @@ const MAX_TURNS: u32 = 20_000;
 /// How soon a device that was removed comes again, to hear so.
 const AGAIN: Duration = Duration::from_secs(30);
 
+/// Records that a member which keeps to no rule makes at the end.
+const LAST_TRIES: usize = 3;
 /// How long all goes on at least once it is mended.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -477,6 +479,13 @@ impl World {
         }
         // Whoever does not know of another yet hears of it first.
         self.pass(SETTLE)?;
+        if let Some(evil) = self.evil() {
+            // One that was put out, or never might, tries once more, everybody knowing.
+            for _ in 0..LAST_TRIES {
+                self.forge(evil, Forgery::Record);
+            }
+            self.pass(AGAIN + SETTLE)?;
+        }
         for _ in 0..MAX_TURNS {
             self.turn(Duration::MAX)?;
             let mail = self.mailbox.as_ref().is_none_or(Mailbox::is_quiet);
