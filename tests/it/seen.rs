@@ -123,12 +123,12 @@ fn two_envelopes_of_one_number_are_both_kept_and_told_with_both_hashes() {
             account: store.account().unwrap(),
             chain: head.chain,
             kind: Kind::Tail,
-            segment: 1,
+            segment: 2,
             seq: head.seq + 1,
             prev: head.hash,
             before: None,
         };
-        let key = EpochKey::generate([1; 32]).segment_key(DocId::Node, 1);
+        let key = EpochKey::generate([1; 32]).segment_key(DocId::Node, 2);
         let other = seal(&keys.unwrap(), fields, 1, &key, b"x", [0; 24]).unwrap();
         store.ingest(&other.bytes, now).unwrap();
         (forged, number) = (other.hash, head.seq + 1);
