@@ -605,8 +605,12 @@ fn two_users_of_one_machine_have_a_node_each_and_neither_can_ask_the_others() {
         let devices = machine.run(user, &["device", "list", "--json"]).ok().json();
         assert_eq!(devices.len(), 2, "{devices:?}");
     }
+    an_open_socket_asks_who_it_is(&machine);
+    drop(nodes);
+}
 
-    // Where somebody has opened the way to the socket, the node asks who it is.
+/// Where somebody has opened the way to the socket, the node asks who it is.
+fn an_open_socket_asks_who_it_is(machine: &Machine) {
     let (ours, theirs) = (USERS[0], USERS[1]);
     let socket = machine.socket(ours);
     for (path, mode) in [
@@ -628,7 +632,6 @@ fn two_users_of_one_machine_have_a_node_each_and_neither_can_ask_the_others() {
     let refused = run(root.args(["ps"]));
     assert_eq!(refused.code, Some(125), "{refused}");
     assert!(refused.stderr.contains("must be yours alone"), "{refused}");
-    drop(nodes);
 }
 
 #[test]

@@ -294,6 +294,17 @@ fn progress_answers_and_grants() -> Vec<Event> {
     ]
 }
 
+fn stop() -> Request {
+    Request {
+        id: RequestId([6; 16]),
+        node: DeviceId([8; 32]),
+        box_id: BoxId([1; 16]),
+        incarnation: Incarnation([2; 16]),
+        kind: RequestKind::Stop,
+        basis: None,
+    }
+}
+
 fn events() -> Vec<Event> {
     let mut events = flows();
     events.extend([
@@ -332,14 +343,7 @@ fn events() -> Vec<Event> {
             }],
             text: "tried 192.168.1.20".to_owned(),
         }),
-        Event::Request(Request {
-            id: RequestId([6; 16]),
-            node: DeviceId([8; 32]),
-            box_id: BoxId([1; 16]),
-            incarnation: Incarnation([2; 16]),
-            kind: RequestKind::Stop,
-            basis: None,
-        }),
+        Event::Request(stop()),
         receipt(RequestOutcome::Stopped {
             processes_ended: Some(4),
             processes_left: Some(0),

@@ -197,35 +197,40 @@ impl Node {
                     continue;
                 }
             };
-            let Some(run) = self.runs.get_mut(&id) else {
-                return;
-            };
-            let entry = ReachChanged {
-                box_id: run.box_id,
-                incarnation: run.incarnation,
-                old: old.to_string(),
-                new: new.to_string(),
-                by: by(asker),
-            };
-            run.questions.unwritten.clear();
-            let doc = run.doc();
-            run.questions.change = Some(Change {
-                asker,
-                way,
-                old,
-                new: new.clone(),
-                missing: ENTRIES,
-                failed: None,
-                flows_reset: None,
-                entry: entry.clone(),
-            });
-            if way == Way::Deny {
-                self.answer_gate(id, ToGate::Reach(new));
-            }
-            for doc in [doc, DocId::Node] {
-                let event = Event::ReachChanged(entry.clone());
-                self.append(doc, event, Urgency::Urgent, Tag::Reach(id, doc));
-            }
+            self.begin_change(id, asker, way, (old, new));
+        }
+    }
+
+    /// Enters a change. What is taken back is so at once, what is granted after.
+    fn begin_change(&mut self, id: RunId, asker: Waiting, way: Way, (old, new): (Reach, Reach)) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let entry = ReachChanged {
+            box_id: run.box_id,
+            incarnation: run.incarnation,
+            old: old.to_string(),
+            new: new.to_string(),
+            by: by(asker),
+        };
+        run.questions.unwritten.clear();
+        let doc = run.doc();
+        run.questions.change = Some(Change {
+            asker,
+            way,
+            old,
+            new: new.clone(),
+            missing: ENTRIES,
+            failed: None,
+            flows_reset: None,
+            entry: entry.clone(),
+        });
+        if way == Way::Deny {
+            self.answer_gate(id, ToGate::Reach(new));
+        }
+        for doc in [doc, DocId::Node] {
+            let event = Event::ReachChanged(entry.clone());
+            self.append(doc, event, Urgency::Urgent, Tag::Reach(id, doc));
         }
     }
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bailey_docs_store::DocId;
 use bailey_model::{
-    BoundaryReport, BoxEnd, BoxId, DeviceId, Entry, Event, Incarnation, Notice, Receipt, Request,
-    RequestId, RequestOutcome, Rule, StateHash, Timestamp,
+    BoundaryReport, BoxEnd, BoxId, BoxStarted, DeviceId, Entry, Event, Incarnation, Notice,
+    Receipt, Request, RequestId, RequestOutcome, Rule, StateHash, Timestamp,
 };
 use ring::digest::{Context, SHA256};
 
@@ -111,23 +111,7 @@ impl Fold {
     /// Takes an entry of the node, notices or requests document.
     pub(crate) fn push(&mut self, writer: DeviceId, entry: &Entry) {
         match &entry.event {
-            Event::BoxStarted(started) => {
-                let state = BoxState {
-                    writer,
-                    id: started.box_id,
-                    name: started.name.clone(),
-                    incarnation: started.incarnation,
-                    started: entry.ts,
-                    reach: started.reach.clone(),
-                    command: started.command.clone(),
-                    ended: None,
-                    paused: false,
-                    changed: entry.no,
-                    here: false,
-                };
-                self.make_room_for_box();
-                self.boxes.insert((writer, started.box_id), state);
-            }
+            Event::BoxStarted(started) => self.keep_box(writer, entry, started),
             Event::BoxEnded(ended) => {
                 if let Some(state) = self.run_of(writer, ended.box_id, ended.incarnation) {
                     state.ended = Some((entry.ts, ended.end.clone()));
@@ -186,6 +170,24 @@ impl Fold {
             | Event::Newer(_) => {}
             Event::Report(report) => self.keep_report(writer, entry.ts, report),
         }
+    }
+
+    fn keep_box(&mut self, writer: DeviceId, entry: &Entry, started: &BoxStarted) {
+        let state = BoxState {
+            writer,
+            id: started.box_id,
+            name: started.name.clone(),
+            incarnation: started.incarnation,
+            started: entry.ts,
+            reach: started.reach.clone(),
+            command: started.command.clone(),
+            ended: None,
+            paused: false,
+            changed: entry.no,
+            here: false,
+        };
+        self.make_room_for_box();
+        self.boxes.insert((writer, started.box_id), state);
     }
 
     /// A box in this very incarnation.

@@ -61,9 +61,7 @@ impl Node {
             Ask::Logs { target, follow } => self.on_logs(conn, &target, follow),
             Ask::Screenshot { target } => self.on_screenshot(conn, &target),
             Ask::Ps => {
-                let boxes = self.fold.boxes();
-                let rows: Vec<_> = boxes.iter().map(|state| self.box_row(state)).collect();
-                self.answer_all(conn, rows.into_iter().map(Tell::Box).collect());
+                self.on_ps(conn);
                 Ok(())
             }
             Ask::Flows {
@@ -101,9 +99,7 @@ impl Node {
             Ask::DeviceRotate => self.on_device_rotate(conn),
             Ask::Days { target, since_ms } => self.on_days(conn, &target, since_ms),
             Ask::StoreCheck => {
-                if let Some(desk) = self.desk(conn) {
-                    tokio::spawn(desk.check());
-                }
+                self.on_store_check(conn);
                 Ok(())
             }
             Ask::Account => {
@@ -120,6 +116,18 @@ impl Node {
         if let Err(failure) = result {
             self.tell(conn, Tell::Failed(failure));
         }
+    }
+
+    fn on_store_check(&mut self, conn: ConnId) {
+        if let Some(desk) = self.desk(conn) {
+            tokio::spawn(desk.check());
+        }
+    }
+
+    fn on_ps(&mut self, conn: ConnId) {
+        let boxes = self.fold.boxes();
+        let rows: Vec<_> = boxes.iter().map(|state| self.box_row(state)).collect();
+        self.answer_all(conn, rows.into_iter().map(Tell::Box).collect());
     }
 
     /// Goes on at once where there is an account, else makes one first.

@@ -141,12 +141,7 @@ async fn serve(
     node.paths
         .write_socket(&socket)
         .map_err(|error| Failure::host(format!("node.socket: {error}")))?;
-    if let Some(addr) = node.config.metrics.listen {
-        let token = node.paths.state.join("metrics.token");
-        let listening = metrics::listen(addr, &token, events.clone()).await;
-        let fault = |error| Failure::host(format!("[metrics] listen = \"{addr}\": {error}"));
-        node.metrics_at = Some(listening.map_err(fault)?);
-    }
+    node.serve_metrics().await?;
     let slots = control::Slots::new();
     let accepting = tokio::spawn(control::accept(listener, events, slots.clone()));
     let mut tick = tokio::time::interval(TICK);
@@ -194,6 +189,19 @@ async fn serve(
     store::finish(&mut store_tells).await;
     trash::wait_for_groups();
     Ok(0)
+}
+
+impl Node {
+    /// Serves the figures, where the configuration asks for it.
+    async fn serve_metrics(&mut self) -> Result<(), Failure> {
+        if let Some(addr) = self.config.metrics.listen {
+            let token = self.paths.state.join("metrics.token");
+            let listening = metrics::listen(addr, &token, self.events.clone()).await;
+            let fault = |error| Failure::host(format!("[metrics] listen = \"{addr}\": {error}"));
+            self.metrics_at = Some(listening.map_err(fault)?);
+        }
+        Ok(())
+    }
 }
 
 /// Waits until peers have heard that this node leaves.

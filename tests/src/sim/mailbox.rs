@@ -109,10 +109,8 @@ impl Mailbox {
 
     /// Everything that it holds, looked through.
     pub(super) fn look(&self, secrets: &Secrets) -> Result<(), String> {
-        let blobs = self.topics.values().flatten();
-        blobs
-            .map(|(_, blob)| secrets.look(blob, "what a mailbox holds"))
-            .collect()
+        let mut blobs = self.topics.values().flatten();
+        blobs.try_for_each(|(_, blob)| secrets.look(blob, "what a mailbox holds"))
     }
 
     /// How many blobs it holds.
@@ -129,10 +127,7 @@ impl Mailbox {
         }
         let mut frames = Vec::new();
         for device in devices {
-            loop {
-                let Some(line) = self.lines.get_mut(&device) else {
-                    break;
-                };
+            while let Some(line) = self.lines.get_mut(&device) {
                 let Some(frame) = line.server.poll_transmit(now) else {
                     break;
                 };
