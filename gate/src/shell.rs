@@ -1,9 +1,10 @@
 //! The loop: one thread, one epoll set, the pure gate in the middle.
 
+mod addrs;
 mod captured;
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -469,27 +470,6 @@ impl Shell {
                 self.exchanges.remove(&id);
                 self.gate
                     .handle_upstream_failed(self.now, id, &mut self.wire);
-            }
-        }
-    }
-
-    fn reread_addrs(&mut self) {
-        if self.reread.is_none_or(|due| due > self.now) {
-            return;
-        }
-        self.read_at = self.now;
-        match self.netlink.read() {
-            Ok(addrs) => {
-                self.reread = None;
-                self.gate.set_addrs(addrs);
-                self.gate.judge_anew(self.now, &mut self.wire);
-            }
-            // The old list stands, and it is asked again.
-            Err(error) => {
-                // A log that cannot be written (its disk may be full) must not end
-                // the gate.
-                let _lost = writeln!(io::stderr(), "bailey-gate: {error}");
-                self.reread = Some(self.now + Duration::from_secs(1));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::api::{Ask, Tell};
 /// sockets that they read.
 pub(crate) const EVENTS: usize = 1024;
 /// Answers waiting for one connection.
-pub(crate) const ANSWERS: usize = 1024;
+pub(crate) const ANSWERS: usize = 8192;
 /// Commands waiting for one launcher or gate.
 pub(crate) const COMMANDS: usize = 8192;
 
