@@ -53,6 +53,12 @@ fn an_older_copy_put_back_goes_on_beside_what_it_had_written_and_is_told() {
     let first = daemon(&world, "n1");
     dial(&world, "n1", "lost");
     hears_of(&world, "n2", "lost");
+    // All of it, not only that it began.
+    let heard = wait_until(LIMIT, || {
+        let rows = flows(&world, "n2", "lost@n1");
+        rows.iter().any(|row| row["kind"] == "ended")
+    });
+    assert!(heard, "n2 hears of its end");
     end(first);
     sh("rm store.db* && cp -p ../backup/store.db* .");
     let _again = daemon(&world, "n1");

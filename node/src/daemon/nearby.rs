@@ -17,7 +17,8 @@ use crate::log::log;
 
 /// Between two looks at this machine's links.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Between two questions for who is away, where nothing changed.
+/// The longest time between two questions for who is away, where nothing changed: it
+/// doubles, for two that begin at once may miss each other's first.
 const ASK_EVERY: Duration = Duration::from_secs(5 * 60);
 /// Between two questions in any case.
 const ASK_AT_MOST: Duration = Duration::from_secs(10);
@@ -35,6 +36,8 @@ pub(super) struct Nearby {
     labels: Vec<String>,
     answering: Option<Answering>,
     asked: Option<Instant>,
+    /// How long after it is asked again.
+    pause: Duration,
     /// Something changed since.
     wanted: bool,
 }
@@ -59,8 +62,13 @@ impl Node {
             return;
         };
         self.answer_nearby(port);
-        let due = !recent(self.nearby.asked, ASK_EVERY) || self.nearby.wanted;
+        let wanted = self.nearby.wanted;
+        let due = !recent(self.nearby.asked, self.nearby.pause) || wanted;
         if due && !recent(self.nearby.asked, ASK_AT_MOST) {
+            self.nearby.pause = match wanted {
+                true => ASK_AT_MOST,
+                false => (self.nearby.pause * 2).clamp(ASK_AT_MOST, ASK_EVERY),
+            };
             (self.nearby.asked, self.nearby.wanted) = (Some(now), false);
             self.ask_nearby();
         }
