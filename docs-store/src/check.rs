@@ -1,7 +1,7 @@
 //! Looks at everything that is kept: every envelope's signature, place and seal,
 //! every entry's number, every row of the journal. Changes nothing.
 
-use bailey_envelope::{ChainId, DocId, Hash, Tombstone, Verified, open_row, verify};
+use bailey_envelope::{ChainId, DocId, Hash, Tombstone, Verified, verify};
 use bailey_model::AccountId;
 use rusqlite::Connection;
 
@@ -12,7 +12,6 @@ use crate::ingest::{apply, check_numbers};
 use crate::journal;
 use crate::keys::KeyRing;
 use crate::reader::Reader;
-use crate::schema::unpack;
 use crate::segment::Segment;
 use crate::spans::{self, Span};
 use crate::store::{members_stored, stored_account};
@@ -157,15 +156,15 @@ impl Reader {
                 continue;
             };
             let key = key.segment_key(row.doc, row.segment);
-            let entry = open_row(&key, row.no, &row.sealed).ok();
-            let entry = entry.and_then(|packed| unpack(&packed).ok());
-            let hole = before.is_some_and(|(doc, no)| doc == row.doc && no + 1 != row.no);
-            match entry {
-                Some(entry) if entry.no == row.no && !hole => rest.rows += 1,
+            let hole = before.is_some_and(|(doc, next)| doc == row.doc && next != row.no);
+            match row.open(&key) {
+                Some(entries) if !hole => {
+                    rest.rows += u64::try_from(entries.len()).unwrap_or(u64::MAX)
+                }
                 Some(_) => rest.faults.push(fault("a number is missing before it")),
                 None => rest.faults.push(fault("it cannot be opened")),
             }
-            before = Some((row.doc, row.no));
+            before = Some((row.doc, row.next_no()));
         }
         rest.faults.truncate(MAX_FAULTS);
         Ok(rest)

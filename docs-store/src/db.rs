@@ -16,7 +16,7 @@ pub(crate) const LOG: &str = "store.db-wal";
 /// `BAIL`: a file with another id is not a store of ours.
 const APPLICATION_ID: i32 = 0x4241_494c;
 /// Version of the tables.
-const USER_VERSION: i32 = 3;
+const USER_VERSION: i32 = 4;
 /// The oldest version that is brought up to it.
 const OLDEST_VERSION: i32 = 1;
 /// Pages of write-ahead log after which the writer itself checkpoints. That
@@ -40,8 +40,8 @@ CREATE TABLE spans(
   last_no INTEGER NOT NULL, from_ts INTEGER NOT NULL, to_ts INTEGER NOT NULL,
   PRIMARY KEY(chain, segment)) WITHOUT ROWID;
 CREATE TABLE journal(
-  doc BLOB NOT NULL, no INTEGER NOT NULL, segment INTEGER NOT NULL, key_id BLOB NOT NULL,
-  row BLOB NOT NULL, PRIMARY KEY(doc, no)) WITHOUT ROWID;
+  doc BLOB NOT NULL, no INTEGER NOT NULL, count INTEGER NOT NULL, segment INTEGER NOT NULL,
+  key_id BLOB NOT NULL, row BLOB NOT NULL, PRIMARY KEY(doc, no)) WITHOUT ROWID;
 CREATE TABLE own_docs(
   doc BLOB PRIMARY KEY, incarnation BLOB NOT NULL, next_no INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE epochs(
@@ -64,6 +64,9 @@ CREATE TABLE spans(
   PRIMARY KEY(chain, segment)) WITHOUT ROWID;
 INSERT INTO meta(key, value) VALUES ('uncounted', x'01');
 ";
+const FROM_3: &str = "ALTER TABLE journal ADD COLUMN count INTEGER NOT NULL DEFAULT 0;";
+/// The version whose journal says how many entries a row has.
+pub(crate) const COUNTED_ROWS: i32 = 4;
 
 /// The database refused.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +79,9 @@ pub enum DbError {
     /// written again.
     #[error("the write-ahead log: {0}")]
     Log(io::Error),
+    /// A row of the journal is beyond what its cipher takes. Nothing was written.
+    #[error("a row of the journal is too long to be sealed")]
+    TooLong,
     /// Anything else.
     #[error("database: {0}")]
     Sqlite(rusqlite::Error),
@@ -271,8 +277,11 @@ fn bring_up(db: &mut Connection, version: i32) -> rusqlite::Result<()> {
     if version < 2 {
         tx.execute_batch(FROM_1)?;
     }
-    tx.execute_batch(crate::thin::tables::TABLES)?;
-    tx.execute_batch(crate::thin::tables::UNNOTED)?;
+    if version < 3 {
+        tx.execute_batch(crate::thin::tables::TABLES)?;
+        tx.execute_batch(crate::thin::tables::UNNOTED)?;
+    }
+    tx.execute_batch(FROM_3)?;
     tx.pragma_update(None, "user_version", USER_VERSION)?;
     tx.commit()
 }

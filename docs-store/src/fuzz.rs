@@ -29,20 +29,21 @@ pub fn entry(packed: &[u8]) {
 pub fn row(bytes: &[u8]) {
     let key = EpochKey::generate([2; 32]).segment_key(DocId::Node, 1);
     assert!(
-        open_row(&key, 1, bytes).is_err(),
+        open_row(&key, 1, 1, bytes).is_err(),
         "a row that nobody sealed was opened"
     );
-    if let Some(sealed) = seal_row(&key, 1, bytes, [6; 24]) {
-        let opened = open_row(&key, 1, &sealed);
+    if let Some(sealed) = seal_row(&key, 1, 1, bytes, [6; 24]) {
+        let opened = open_row(&key, 1, 1, &sealed);
         assert!(
             opened.is_ok_and(|opened| opened[..] == *bytes),
             "a sealed row does not open"
         );
         assert!(
-            open_row(&key, 2, &sealed).is_err(),
+            open_row(&key, 2, 1, &sealed).is_err() && open_row(&key, 1, 2, &sealed).is_err(),
             "a row was opened in another's place"
         );
     }
+    crate::journal::fuzz_plain(bytes);
     entry(bytes);
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Unsealed {
     pub(crate) no: u64,
     pub(crate) ts: Timestamp,
     pub(crate) packed: Vec<u8>,
+    /// Whether it is the last of its row of the journal.
+    pub(crate) ends_row: bool,
 }
 
 /// A document as this device writes it.
@@ -89,20 +91,26 @@ impl OwnDoc {
         self.batch.push_back(entry);
     }
 
-    /// Takes as many entries as one envelope holds, all of one day.
+    /// Takes as many whole rows of the journal as one envelope holds, all of one day.
     pub(crate) fn take_batch(&mut self) -> Vec<Unsealed> {
         let (mut count, mut bytes) = (0, 0);
+        let (mut rows_count, mut rows_bytes) = (0, 0);
         let day = self.batch.front().map(|first| day_of(first.ts));
-        let entries = self.batch.iter().take(BATCH_ENTRIES);
-        for entry in entries.take_while(|entry| Some(day_of(entry.ts)) == day) {
+        let of_day = |entry: &&Unsealed| Some(day_of(entry.ts)) == day;
+        for entry in self.batch.iter().take_while(of_day) {
             count += 1;
             bytes += entry.packed.len();
-            if bytes >= BATCH_BYTES {
+            let fits = count <= BATCH_ENTRIES && bytes <= BATCH_BYTES;
+            // One row fits whatever it holds: it is no longer than that and an entry.
+            if rows_count > 0 && !fits {
                 break;
             }
+            if entry.ends_row {
+                (rows_count, rows_bytes) = (count, bytes);
+            }
         }
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.batch.drain(..count).collect()
+        self.bytes = self.bytes.saturating_sub(rows_bytes);
+        self.batch.drain(..rows_count).collect()
     }
 
     /// Puts a batch back that could not be built: it rests for a while, and keeps no

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use bailey_envelope::{ChainId, DeviceKeys, DocId, Verified, open_row};
+use bailey_envelope::{ChainId, DeviceKeys, DocId, Verified};
 use bailey_model::{AccountId, DeviceId, Entry, Event, Timestamp};
 use rusqlite::Connection;
 
@@ -13,7 +13,6 @@ use crate::error::{QuarantineReason, ReadError};
 use crate::ingest::{apply, check_numbers};
 use crate::journal;
 use crate::keys::KeyRing;
-use crate::schema::unpack;
 use crate::segment::Segment;
 use crate::spans::{self, Place};
 use crate::store::stored_account;
@@ -479,14 +478,18 @@ fn read_journal(
     out: &mut Vec<Entry>,
 ) -> Result<(), ReadError> {
     let rows = journal::load(db, Some(doc))?.into_iter();
-    for row in rows.filter(|row| row.no >= from_no) {
+    for row in rows.filter(|row| row.next_no() > from_no) {
         let damaged = || ReadError::Journal { doc, no: row.no };
         let key = ring
             .find(db, account, device, row.key_id)?
             .ok_or_else(damaged)?;
         let key = key.segment_key(doc, row.segment);
-        let packed = open_row(&key, row.no, &row.sealed).map_err(|_| damaged())?;
-        out.push(unpack(&packed).map_err(|_| damaged())?);
+        let entries = row.open(&key).ok_or_else(damaged)?.into_iter();
+        out.extend(
+            entries
+                .map(|(entry, _)| entry)
+                .filter(|entry| entry.no >= from_no),
+        );
     }
     Ok(())
 }

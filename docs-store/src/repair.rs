@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use bailey_envelope::{DeviceKeys, EpochKey, KeyId};
+use bailey_envelope::{DeviceKeys, EpochKey};
 use bailey_model::Timestamp;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -201,6 +201,5 @@ fn put_in_place(dir: &Path, fresh: &Path) -> Result<(), RepairError> {
 #[derive(Debug, Clone)]
 pub(crate) struct RowKey {
     pub(crate) epoch: EpochKey,
-    pub(crate) key_id: KeyId,
     pub(crate) segment: u32,
 }

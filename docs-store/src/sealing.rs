@@ -9,7 +9,7 @@ use crate::entropy::random;
 use crate::error::{BuildError, SealingError};
 use crate::keys::{Epoch, KeyRecord, MAX_WRAPS, Wrap, wrap_to_all};
 use crate::own::{Built, Carries, OwnDoc, RETRY_MS, Unsealed, day_of};
-use crate::segment::{BATCH_ENTRIES, SEGMENT_ENTRIES, SEGMENT_MS, Segment, SegmentFault};
+use crate::segment::{SEGMENT_ENTRIES, SEGMENT_MS, SEGMENT_ROOM, Segment, SegmentFault};
 use crate::spans::Span;
 use crate::store::Store;
 use crate::thin::{Noted, tables};
@@ -218,7 +218,7 @@ impl Store {
         let before = content.clone();
         let packed: Vec<Vec<u8>> = batch.iter().map(|entry| entry.packed.clone()).collect();
         let body = content.append(&packed, own.hours, now);
-        let full = content.len() + BATCH_ENTRIES > SEGMENT_ENTRIES;
+        let full = content.len() + SEGMENT_ROOM > SEGMENT_ENTRIES;
         let kind = if full { Kind::Closed } else { Kind::Tail };
         let (segment, hours, epoch) = (own.segment, own.hours, own.epoch);
         let fields = self.next_fields(account, doc, kind, segment);

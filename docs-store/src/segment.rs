@@ -25,7 +25,9 @@ pub(crate) const SEGMENT_ENTRIES: usize = 4096;
 /// How long a segment stays open, in milliseconds.
 pub(crate) const SEGMENT_MS: u64 = 24 * 3_600_000;
 /// Most entries of one envelope.
-pub(crate) const BATCH_ENTRIES: usize = 50;
+pub(crate) const BATCH_ENTRIES: usize = 256;
+/// A segment that has less room than this is closed.
+pub(crate) const SEGMENT_ROOM: usize = 50;
 /// Most packed bytes of one envelope before the next is begun: with one more
 /// entry of the largest size it still fits uncompressed.
 pub(crate) const BATCH_BYTES: usize = 128 * 1024;

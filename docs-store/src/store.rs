@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use bailey_envelope::{ChainId, DeviceKeys, DocId, Fields, Hash, Head, Kind, seal_row};
+use bailey_envelope::{ChainId, DeviceKeys, DocId, Fields, Hash, Head, Kind};
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -14,7 +14,7 @@ use crate::durable::Doubt;
 use crate::entropy::{Entropy, random};
 use crate::error::{AppendError, BuildError, CommitError, OpenError, ReadError};
 use crate::ingest::{SegmentCache, Successors};
-use crate::journal::{self, JournalRow};
+use crate::journal::{self, JournalRow, Pending};
 use crate::keys::{self, KeyRing};
 use crate::lock::{Lock, LockError};
 use crate::mail::MailKeys;
@@ -55,13 +55,6 @@ pub enum Urgency {
     /// As prompt, and on the disk at once: a notice comes with the entries that
     /// raised it.
     Urgent,
-}
-
-/// An entry that is appended and not committed.
-#[derive(Debug)]
-struct Pending {
-    row: JournalRow,
-    entry: Unsealed,
 }
 
 /// The account as this store knows it.
@@ -125,7 +118,7 @@ pub struct Store {
     pub(crate) doubt: Doubt,
     /// Whether the next commit is synced.
     pub(crate) syncs: bool,
-    pending: Vec<Pending>,
+    pending: Pending,
     // Last: the database is closed before the lock is let go.
     _lock: Lock,
 }
@@ -193,7 +186,7 @@ impl Store {
             successors: Successors::default(),
             mail: MailKeys::default(),
             keys_came: true,
-            pending: Vec::new(),
+            pending: Pending::default(),
             unsealed: 0,
             // What another process left in the log may not be on the disk yet.
             unsynced: true,
@@ -319,24 +312,16 @@ impl Store {
         let rests = doc.box_id().is_some() && matches!(event, Event::BoxEnded(_));
         own.rests_after = rests.then_some(no);
         let packed = schema::pack(&Entry { no, ts: now, event })?;
-        let nonce = random(self.entropy.as_mut()).map_err(BuildError::from)?;
-        let sealed = seal_row(&key, no, &packed, nonce).ok_or(AppendError::Backlog)?;
-        let row = JournalRow {
-            doc,
+        let entry = Unsealed {
             no,
-            segment: key.segment(),
-            key_id: key.epoch_key(),
-            sealed,
+            ts: now,
+            packed,
+            ends_row: false,
         };
+        let entropy = self.entropy.as_mut();
+        let nonce = || random(entropy).map_err(BuildError::from);
+        self.pending.push(doc, &key, entry, nonce)?;
         own.next_no += 1;
-        self.pending.push(Pending {
-            row,
-            entry: Unsealed {
-                no,
-                ts: now,
-                packed,
-            },
-        });
         if urgency != Urgency::Normal {
             self.urgent_since.get_or_insert(now);
         }
@@ -351,7 +336,7 @@ impl Store {
     /// [`CommitError`]: none of them was written and their numbers are free
     /// again. The same store goes on once there is room.
     pub fn commit(&mut self, durable: bool) -> Result<(), CommitError> {
-        if self.pending.is_empty() && !(durable && self.unsynced) {
+        if self.pending.len() == 0 && !(durable && self.unsynced) {
             return Ok(());
         }
         Ok(self.commit_also(durable, |_| Ok(()))?)
@@ -359,7 +344,7 @@ impl Store {
 
     /// Whether something is appended and not committed.
     pub(crate) fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+        self.pending.len() > 0
     }
 
     /// Commits, with what else belongs to it.
@@ -371,23 +356,22 @@ impl Store {
         let pending = std::mem::take(&mut self.pending);
         let written = self
             .set_durable(durable)
-            .and_then(|()| self.write(&pending, also));
+            .and_then(|()| pending.rows().ok_or(DbError::TooLong))
+            .and_then(|rows| self.write(&rows, also));
         match written {
             Ok(()) => {
                 self.unsynced = !durable;
                 self.unsealed += pending.len();
-                for Pending { row, entry } in pending {
-                    self.docs
-                        .entry(row.doc)
-                        .or_insert_with(OwnDoc::new)
-                        .push(entry);
+                for (doc, entry) in pending.written() {
+                    let own = self.docs.entry(doc).or_insert_with(OwnDoc::new);
+                    own.push(entry);
                 }
                 Ok(())
             }
             Err(error) => {
-                for Pending { row, .. } in pending.iter().rev() {
-                    if let Some(own) = self.docs.get_mut(&row.doc) {
-                        own.next_no = row.no;
+                for (doc, first_no) in pending.firsts() {
+                    if let Some(own) = self.docs.get_mut(&doc) {
+                        own.next_no = first_no;
                     }
                 }
                 Err(error)
@@ -418,16 +402,16 @@ impl Store {
 
     fn write(
         &mut self,
-        pending: &[Pending],
+        rows: &[JournalRow],
         also: impl FnOnce(&Connection) -> Result<(), DbError>,
     ) -> Result<(), DbError> {
-        self.put(pending, also)
+        self.put(rows, also)
             .inspect_err(|error| self.doubt.note(error))
     }
 
     fn put(
         &mut self,
-        pending: &[Pending],
+        rows: &[JournalRow],
         also: impl FnOnce(&Connection) -> Result<(), DbError>,
     ) -> Result<(), DbError> {
         let tx = self
@@ -445,7 +429,7 @@ impl Store {
             changed.insert(id, write_built(&tx, &id, &known, built)?);
             thin::fail::point("an envelope stands")?;
         }
-        if pending.is_empty() && self.unsaved.is_empty() {
+        if rows.is_empty() && self.unsaved.is_empty() {
             // A durable commit of nothing new: one row makes it sync the log. It is
             // another each time, since SQLite writes no page that stays the same.
             tx.execute(
@@ -453,7 +437,7 @@ impl Store {
                 [],
             )?;
         }
-        journal::put(&tx, pending.iter().map(|pending| &pending.row))?;
+        journal::put(&tx, rows)?;
         also(&tx)?;
         thin::fail::point("all of it stands")?;
         tx.commit()?;

@@ -119,11 +119,12 @@ fn another_reader_reads_every_act_and_holds_each_second_signature_to_its_place()
 }
 
 /// Labels of what stays on one device, or of what a mailbox holds (docs/mailbox.md).
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
     // The name of a protocol, which the endpoint's own test looks for.
     "bailey/1",
     "bailey/guard",
     "bailey/journal/v1",
+    "bailey/journal/v2",
     "bailey/mail",
     "bailey/once/v1",
     "bailey/pair/scalar/v2",

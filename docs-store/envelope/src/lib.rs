@@ -34,7 +34,9 @@ pub use mail::{
     BLOB_SIZES, BlobError, Inbox, MAX_BLOB, MAX_MAILED, MailKey, MailOpenError, MailSealError,
     TopicId, verify_blob, week_of,
 };
-pub use seal::{Sealed, Verified, open_row, padded_len, seal, seal_row, sign_plain, verify};
+pub use seal::{
+    Sealed, Verified, open_row, open_row_of_one, padded_len, seal, seal_row, sign_plain, verify,
+};
 pub use tombstone::{TOMBSTONE_LEN, Tombstone};
 pub use wrap::{WrapContext, Wrapped, unwrap, wrap};
 

@@ -15,7 +15,9 @@ use crate::{
 /// can be taken for an envelope's.
 const SIGN_DOMAIN: &[u8] = b"bailey/env/v1\0";
 /// What a journal row's associated data starts with.
-const ROW_DOMAIN: &[u8] = b"bailey/journal/v1\0";
+const ROW_DOMAIN: &[u8] = b"bailey/journal/v2\0";
+/// The same of a row that is one entry, of tables before version 4.
+const ROW_DOMAIN_OF_ONE: &[u8] = b"bailey/journal/v1\0";
 /// Least padded length, so that the smallest batches look alike.
 const PAD_FLOOR: u32 = 64;
 
@@ -237,25 +239,61 @@ impl<'a> Verified<'a> {
     }
 }
 
-/// Seals one journal row: nonce, then ciphertext and tag. Document and entry
-/// number are associated data, so a row cannot stand in another's place.
+/// Seals one journal row, the packed entries of a commit: nonce, then ciphertext and tag.
+/// Document, number of the first entry and how many there are are associated data, so a
+/// row cannot stand in another's place.
 #[must_use]
-pub fn seal_row(key: &SegmentKey, no: u64, plaintext: &[u8], nonce: [u8; 24]) -> Option<Vec<u8>> {
-    let body = encrypt(key, &nonce, plaintext, &row_place(key.doc(), no))?;
+pub fn seal_row(
+    key: &SegmentKey,
+    first_no: u64,
+    count: u32,
+    plaintext: &[u8],
+    nonce: [u8; 24],
+) -> Option<Vec<u8>> {
+    let body = encrypt(
+        key,
+        &nonce,
+        plaintext,
+        &row_place(key.doc(), first_no, count),
+    )?;
     Some([&nonce[..], &body].concat())
 }
 
 /// Opens one journal row.
 ///
 /// # Errors
-/// [`OpenError::Forged`] if it was not sealed with this key for this number.
-pub fn open_row(key: &SegmentKey, no: u64, row: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
-    let (nonce, body) = row.split_first_chunk::<24>().ok_or(OpenError::Forged)?;
-    decrypt(key, nonce, body, &row_place(key.doc(), no)).ok_or(OpenError::Forged)
+/// [`OpenError::Forged`] if it was not sealed with this key for these numbers.
+pub fn open_row(
+    key: &SegmentKey,
+    first_no: u64,
+    count: u32,
+    row: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+    let place = row_place(key.doc(), first_no, count);
+    open_at(key, row, &place)
 }
 
-fn row_place(doc: DocId, no: u64) -> Vec<u8> {
-    [ROW_DOMAIN, &doc.to_bytes(), &no.to_be_bytes()].concat()
+/// Opens a journal row of tables before version 4, which is one entry.
+///
+/// # Errors
+/// [`OpenError::Forged`] if it was not sealed with this key for this number.
+pub fn open_row_of_one(
+    key: &SegmentKey,
+    no: u64,
+    row: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+    let place = [ROW_DOMAIN_OF_ONE, &key.doc().to_bytes(), &no.to_be_bytes()].concat();
+    open_at(key, row, &place)
+}
+
+fn open_at(key: &SegmentKey, row: &[u8], place: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+    let (nonce, body) = row.split_first_chunk::<24>().ok_or(OpenError::Forged)?;
+    decrypt(key, nonce, body, place).ok_or(OpenError::Forged)
+}
+
+fn row_place(doc: DocId, first_no: u64, count: u32) -> Vec<u8> {
+    let (first_no, count) = (first_no.to_be_bytes(), count.to_be_bytes());
+    [ROW_DOMAIN, &doc.to_bytes(), &first_no, &count].concat()
 }
 
 /// `None` only beyond the cipher's limit of 256 GiB.

@@ -1,19 +1,20 @@
 //! The journal of the new database.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use bailey_envelope::{DocId, KeyId, open_row, seal_row};
-use bailey_model::{AccountId, Entry, Event, Gap, Timestamp};
+use bailey_envelope::{DocId, KeyId};
+use bailey_model::{AccountId, Entry, Event, Gap};
 use rusqlite::Row;
 
 use super::rebuild::{MAX_MISSING, Rebuild, random_hash};
 use super::salvage::keyed;
 use super::{RepairError, RowKey};
 use crate::chains::{self, doc_column};
-use crate::db::uint;
+use crate::db::{COUNTED_ROWS, uint};
 use crate::entropy::random;
 use crate::journal::{self, JournalRow};
-use crate::schema::{pack, unpack};
+use crate::schema::pack;
 use crate::store::stored_account;
 
 impl Rebuild<'_> {
@@ -22,7 +23,14 @@ impl Rebuild<'_> {
     pub(super) fn journal(&mut self) -> Result<(), RepairError> {
         let mut rows: BTreeMap<(DocId, u64), JournalRow> = BTreeMap::new();
         let order = ("doc, no", "doc DESC, no DESC");
-        let columns = "doc, no, segment, key_id, row";
+        // A file of which the first page is damaged is not repaired at all.
+        let version = self
+            .old
+            .pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0))?;
+        let columns = match version < COUNTED_ROWS {
+            true => "doc, no, 0, segment, key_id, row",
+            false => "doc, no, count, segment, key_id, row",
+        };
         let extent = keyed(self.old, "journal", columns, order, &mut |row| {
             if let Ok(row) = journal_row(row) {
                 rows.insert((row.doc, row.no), row);
@@ -49,19 +57,18 @@ impl Rebuild<'_> {
         rows: &[JournalRow],
     ) -> Result<(), RepairError> {
         let device = self.keys.id();
-        let mut good: BTreeMap<u64, (&JournalRow, Timestamp)> = BTreeMap::new();
+        let mut good: Vec<&JournalRow> = Vec::new();
         let mut made_with: Option<RowKey> = None;
+        let mut next_no = 0;
         for row in rows {
+            next_no = next_no.max(row.next_no());
             let found = self.ring.find(self.new, account, device, row.key_id)?;
             let key = found.as_ref().map(|key| key.segment_key(doc, row.segment));
-            let entry = key.and_then(|key| open_row(&key, row.no, &row.sealed).ok());
-            let entry = entry.and_then(|packed| unpack(&packed).ok());
-            match (entry, found) {
-                (Some(entry), Some(epoch)) if entry.no == row.no => {
-                    good.insert(row.no, (row, entry.ts));
+            match (key.and_then(|key| row.open(&key)), found) {
+                (Some(_), Some(epoch)) => {
+                    good.push(row);
                     made_with = Some(RowKey {
                         epoch,
-                        key_id: row.key_id,
                         segment: row.segment,
                     });
                 }
@@ -80,26 +87,34 @@ impl Rebuild<'_> {
         let sealed = chains::load_of(self.new, doc)?;
         let own = sealed.iter().filter(|(id, _)| id.writer == device);
         let sealed = own.map(|(_, chain)| chain.last_no).max().unwrap_or(0);
-        let first = sealed.saturating_add(1);
-        let Some(last) = rows.iter().map(|row| row.no).max() else {
-            return Ok(());
-        };
-        if last.saturating_sub(sealed) > MAX_MISSING {
+        let mut no = sealed.saturating_add(1);
+        if next_no.saturating_sub(no) > MAX_MISSING {
             self.said.lose(format!("the journal of {doc}: its numbers"));
             return Ok(());
         }
-        for no in first..=last {
-            match (good.get(&no), &made_with) {
-                (Some((row, _)), _) => journal::put(self.new, std::iter::once(*row))?,
-                (None, Some(key)) => {
-                    self.said
-                        .lose(format!("entry {no} of {doc}, in the journal"));
-                    let row = self.gap(doc, no, key)?;
-                    journal::put(self.new, std::iter::once(&row))?;
-                }
-                (None, None) => self
-                    .said
-                    .lose(format!("entry {no} of {doc}, in the journal")),
+        for row in good.iter().filter(|row| row.no > sealed) {
+            self.missing(doc, no..row.no, made_with.as_ref())?;
+            if row.no >= no {
+                journal::put(self.new, std::iter::once(*row))?;
+                no = row.next_no();
+            }
+        }
+        self.missing(doc, no..next_no, made_with.as_ref())
+    }
+
+    /// Says of each of these that it was lost.
+    fn missing(
+        &mut self,
+        doc: DocId,
+        numbers: Range<u64>,
+        key: Option<&RowKey>,
+    ) -> Result<(), RepairError> {
+        for no in numbers {
+            self.said
+                .lose(format!("entry {no} of {doc}, in the journal"));
+            if let Some(key) = key {
+                let row = self.gap(doc, no, key)?;
+                journal::put(self.new, std::iter::once(&row))?;
             }
         }
         Ok(())
@@ -116,14 +131,9 @@ impl Rebuild<'_> {
         };
         let packed = pack(&entry).map_err(|_| RepairError::Make("the entry of a gap"))?;
         let segment = key.epoch.segment_key(doc, key.segment);
-        let sealed = seal_row(&segment, no, &packed, random(self.entropy)?);
-        Ok(JournalRow {
-            doc,
-            no,
-            segment: key.segment,
-            key_id: key.key_id,
-            sealed: sealed.ok_or(RepairError::Make("a journal row"))?,
-        })
+        let nonce = random(self.entropy)?;
+        let row = journal::row_of_one(doc, no, &segment, &packed, nonce);
+        row.ok_or(RepairError::Make("a journal row"))
     }
 }
 
@@ -131,8 +141,9 @@ fn journal_row(row: &Row<'_>) -> rusqlite::Result<JournalRow> {
     Ok(JournalRow {
         doc: doc_column(row, 1)?,
         no: uint(row.get(2)?),
-        segment: row.get(3)?,
-        key_id: KeyId(row.get(4)?),
-        sealed: row.get(5)?,
+        count: row.get::<_, u32>(3)?.min(journal::MOST_ENTRIES),
+        segment: row.get(4)?,
+        key_id: KeyId(row.get(5)?),
+        sealed: row.get(6)?,
     })
 }

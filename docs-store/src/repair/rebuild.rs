@@ -83,7 +83,7 @@ impl<'a> Rebuild<'a> {
         self.own_docs()?;
         self.journal()?;
         self.said.envelopes = count(new, "envelopes")?;
-        self.said.rows = count(new, "journal")?;
+        self.said.rows = entries_in_journal(new)?;
         tx.commit()?;
         Ok(self.said)
     }
@@ -449,6 +449,11 @@ fn count(db: &Connection, table: &str) -> rusqlite::Result<u64> {
     db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
         row.get(0).map(uint)
     })
+}
+
+fn entries_in_journal(db: &Connection) -> rusqlite::Result<u64> {
+    let sql = "SELECT coalesce(sum(max(count, 1)), 0) FROM journal";
+    db.query_row(sql, [], |row| row.get(0).map(uint))
 }
 
 fn seqs(db: &Connection, row: i64) -> rusqlite::Result<Vec<u64>> {

@@ -58,7 +58,12 @@ fn one_bad() -> (TempDir, Store) {
     crate::Entropy::fill(&mut OsEntropy, &mut packed).unwrap();
     let (no, ts) = (2, at(10));
     let own = store.docs.get_mut(&BAD).unwrap();
-    own.push(Unsealed { no, ts, packed });
+    own.push(Unsealed {
+        no,
+        ts,
+        packed,
+        ends_row: true,
+    });
     (dir, store)
 }
 
@@ -131,4 +136,37 @@ fn a_store_opens_although_a_document_of_it_cannot_be_sealed() {
     store.seal_all(at(40)).unwrap();
     assert_eq!((read(&dir, BAD), read(&dir, GOOD)), (1, 1));
     assert_eq!((sealed(&store, BAD), sealed(&store, GOOD)), (1, 1));
+}
+
+/// A batch is of whole rows, so that no row of the journal outlives its entries or goes
+/// before them.
+#[test]
+fn a_batch_takes_whole_rows_and_one_at_least() {
+    let entry = |no: u64, bytes: usize, ends_row: bool| Unsealed {
+        no,
+        ts: Timestamp(1),
+        packed: vec![0; bytes],
+        ends_row,
+    };
+    let batches = |rows: &[(usize, usize)]| {
+        let mut own = OwnDoc::new();
+        let mut no = 0;
+        for (count, bytes) in rows {
+            for at in 1..=*count {
+                no += 1;
+                own.push(entry(no, *bytes, at == *count));
+            }
+        }
+        let mut taken = Vec::new();
+        while !own.batch.is_empty() {
+            taken.push(own.take_batch().len());
+        }
+        taken
+    };
+    assert_eq!(batches(&[(1, 9); 300]), [256, 44]);
+    assert_eq!(batches(&[(100, 9); 4]), [200, 200]);
+    assert_eq!(batches(&[(128, 9), (128, 9), (1, 9)]), [256, 1]);
+    // Where entries are long.
+    assert_eq!(batches(&[(3, 60_000), (1, 9)]), [3, 1]);
+    assert_eq!(batches(&[(1, 60_000); 3]), [2, 1]);
 }

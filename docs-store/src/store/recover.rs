@@ -10,7 +10,7 @@ use crate::db::DbError;
 use crate::error::OpenError;
 use crate::own::{self, OwnDoc, Unsealed};
 use crate::spans;
-use crate::{journal, reader, schema};
+use crate::{journal, reader};
 
 impl Store {
     pub(super) fn load_own_docs(&mut self) -> Result<(), OpenError> {
@@ -39,8 +39,7 @@ impl Store {
     /// Whether this start has given a number in a document.
     pub(crate) fn has_numbered(&self, doc: DocId) -> bool {
         let own = self.docs.get(&doc);
-        own.is_some_and(|own| own.tip.is_some() || !own.batch.is_empty())
-            || self.pending.iter().any(|pending| pending.row.doc == doc)
+        own.is_some_and(|own| own.tip.is_some() || !own.batch.is_empty()) || self.pending.has(doc)
     }
 
     /// Counts the segments that a version without [`spans`] stored.
@@ -71,7 +70,6 @@ impl Store {
             self.unsynced = false;
             return Ok(());
         };
-        self.unsealed = rows.len();
         for row in rows {
             let damaged = || OpenError::Journal {
                 doc: row.doc,
@@ -82,16 +80,19 @@ impl Store {
                 .find(&self.db, account, self.device, row.key_id)?
                 .ok_or_else(damaged)?;
             let key = key.segment_key(row.doc, row.segment);
-            let packed = bailey_envelope::open_row(&key, row.no, &row.sealed);
-            let packed = packed.map_err(|_| damaged())?.to_vec();
+            let entries = row.open(&key).ok_or_else(damaged)?;
             let own = self.docs.entry(row.doc).or_insert_with(OwnDoc::new);
-            own.next_no = own.next_no.max(row.no + 1);
-            let ts = schema::unpack(&packed).map_err(|_| damaged())?.ts;
-            own.push(Unsealed {
-                no: row.no,
-                ts,
-                packed,
-            });
+            own.next_no = own.next_no.max(row.next_no());
+            self.unsealed += entries.len();
+            let last = entries.len().saturating_sub(1);
+            for (at, (entry, packed)) in entries.into_iter().enumerate() {
+                own.push(Unsealed {
+                    no: entry.no,
+                    ts: entry.ts,
+                    packed,
+                    ends_row: at == last,
+                });
+            }
         }
         // What cannot be built stays in the journal, and is tried again.
         let _said_by_the_next_sealing = self.build_all(now);

@@ -118,7 +118,7 @@ fn a_batch_is_due_by_size_by_quiet_by_age_and_by_urgency() {
     // By a clock that was set back, now: the old time may be days away.
     assert_eq!(store.seal_due(at(0)), Some(at(0)));
     store.seal(at(8_100)).unwrap();
-    for _ in 0..50 {
+    for _ in 0..256 {
         store
             .append(BOX, gap("burst"), at(9_000), Urgency::Normal)
             .unwrap();

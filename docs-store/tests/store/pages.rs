@@ -1,7 +1,7 @@
 //! Reading segment by segment: the same as at once, and no more than is wanted.
 
 use crate::common::*;
-use bailey_docs_store::{DocId, OsEntropy, Pages, Reader, Role, Store, Urgency};
+use bailey_docs_store::{DocId, OsEntropy, Pages, Reader, Role, Store, Urgency, repair};
 use bailey_model::{DeviceId, Entry, Timestamp};
 
 /// Entries of one segment that is written in batches of fifty.
@@ -155,5 +155,27 @@ fn a_store_of_the_version_before_opens_and_is_counted() {
         drop(store);
         let mine = same(&dir, 2, BOX, keys(2).id());
         assert_eq!(mine as u64, round + 1);
+    }
+}
+
+/// What it had not sealed stands in rows of one entry each.
+#[test]
+fn a_store_whose_journal_has_a_row_an_entry_opens_and_is_repaired() {
+    let all = ["a", "b", "c", "d", "e", "f"];
+    for by_repair in [false, true] {
+        let dir = TempDir::new();
+        std::fs::write(dir.path().join("store.db"), include_bytes!("v3/store.db")).unwrap();
+        if by_repair {
+            let said = repair(dir.path(), &keys(1), at(10), &mut OsEntropy).unwrap();
+            assert_eq!((said.losses, &said.lost), (0, &vec![]), "{said:?}");
+        }
+        let mut store = Store::open(dir.path(), keys(1), at(10), Box::new(OsEntropy)).unwrap();
+        let own = read(&dir, 1, BOX);
+        let found: Vec<String> = texts(&own).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(found, all, "{by_repair}");
+        assert_eq!(write(&mut store, BOX, &["g"], at(11)), [7]);
+        assert_eq!(read(&dir, 1, BOX).len(), 7);
+        let node = texts(&read(&dir, 1, DocId::Node));
+        assert!(node.iter().any(|(_, text)| text == "n"), "{node:?}");
     }
 }

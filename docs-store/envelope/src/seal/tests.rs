@@ -204,17 +204,22 @@ fn padding_adds_at_most_an_eighth_and_hides_the_last_bits() {
 
 #[test]
 fn a_journal_row_opens_in_its_own_place_only() {
-    let row = seal_row(&segment_key(), 5, b"entry", [1; 24]).unwrap();
+    let row = seal_row(&segment_key(), 5, 2, b"entry", [1; 24]).unwrap();
     assert_eq!(row.len(), 24 + 5 + TAG_LEN);
     assert_eq!(
-        open_row(&segment_key(), 5, &row).unwrap().as_slice(),
+        open_row(&segment_key(), 5, 2, &row).unwrap().as_slice(),
         b"entry"
     );
-    assert_eq!(open_row(&segment_key(), 6, &row), Err(OpenError::Forged));
-    let other = EpochKey::generate([5; 32]).segment_key(DOC, 2);
-    assert_eq!(open_row(&other, 5, &row), Err(OpenError::Forged));
+    assert_eq!(open_row(&segment_key(), 6, 2, &row), Err(OpenError::Forged));
+    assert_eq!(open_row(&segment_key(), 5, 1, &row), Err(OpenError::Forged));
     assert_eq!(
-        open_row(&segment_key(), 5, &row[..23]),
+        open_row_of_one(&segment_key(), 5, &row),
+        Err(OpenError::Forged)
+    );
+    let other = EpochKey::generate([5; 32]).segment_key(DOC, 2);
+    assert_eq!(open_row(&other, 5, 2, &row), Err(OpenError::Forged));
+    assert_eq!(
+        open_row(&segment_key(), 5, 2, &row[..23]),
         Err(OpenError::Forged)
     );
 }
