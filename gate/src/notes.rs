@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::sys::{self, Mapping};
 
 /// How long the node may wait to hear of a flow that is noted: others come with it.
-const NOTE_WAITS: Duration = Duration::from_millis(5);
+const NOTE_WAITS: Duration = Duration::from_millis(10);
 /// Notes that wait for no others.
 const MANY_NOTES: usize = 128;
 

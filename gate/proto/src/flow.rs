@@ -44,7 +44,7 @@ pub const MAX_REFUSAL_KINDS: usize = 1024;
 /// Most events that wait for the node; from there on new flows are refused.
 pub const MAX_EVENTS: usize = 8192;
 /// How long a flow's end may wait for others, to be entered with them in one go.
-pub const END_WAITS: Duration = Duration::from_millis(5);
+pub const END_WAITS: Duration = Duration::from_millis(10);
 /// Ends that wait for no others.
 pub const MANY_ENDS: usize = 64;
 /// Refusals a second that get entries of their own, and how many may come at

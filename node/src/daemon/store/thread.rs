@@ -20,9 +20,9 @@ use crate::log::log;
 
 /// Most asks committed together, and as many again as one turn of the loop has.
 const BATCH: usize = 256;
-/// Between two synchronous commits. With the 5 ms that a flow which is noted and
+/// Between two synchronous commits. With the 10 ms that a flow which is noted and
 /// dialled waits for others, a power cut loses less than 250 ms.
-const DURABLE_EVERY: Duration = Duration::from_millis(240);
+const DURABLE_EVERY: Duration = Duration::from_millis(235);
 /// Longest sleep of the thread; it then looks at what is due.
 const NAP: Duration = Duration::from_secs(60);
 /// Between two looks for what waits for a key in vain, where nothing comes.
