@@ -312,6 +312,10 @@ fn connect(path: &Path) -> Result<(Connection, i32), OpenDbError> {
     let db = Connection::open_with_flags(path, flags).map_err(damaged)?;
     db.busy_timeout(std::time::Duration::from_secs(5))
         .map_err(damaged)?;
+    // A plan does not depend on what is asked for: a statement that is kept would be
+    // prepared anew for each number that it is given.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(damaged)?;
     let read = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     let id = read("application_id").map_err(damaged)?;
     if id != APPLICATION_ID {

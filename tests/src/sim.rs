@@ -68,10 +68,11 @@ pub fn run(seed: u64, told: bool) -> Result<Ran, String> {
 /// Runs so many histories, from one seed on, on every core.
 ///
 /// # Errors
-/// The first that failed: what does not hold, and how to see it again.
+/// Of those that fail the one of the lowest seed, whatever the cores did: what does not
+/// hold, and how to see it again.
 pub fn run_many(first: u64, count: u64) -> Result<Ran, String> {
     let next = AtomicU64::new(first);
-    let sum = Mutex::new((Ran::default(), None::<String>));
+    let sum = Mutex::new((Ran::default(), None::<(u64, String)>));
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     thread::scope(|scope| {
         for _ in 0..cores {
@@ -89,9 +90,10 @@ pub fn run_many(first: u64, count: u64) -> Result<Ran, String> {
                     match ran {
                         Ok(ran) => sum.0 = sum.0.and(ran),
                         Err(why) => {
-                            let again = format!("bailey-sim --seed {seed} --seeds 1");
-                            sum.1
-                                .get_or_insert(format!("seed {seed}: {why}\n  again: {again}"));
+                            // Each below it was begun before it, and is ended yet.
+                            if sum.1.as_ref().is_none_or(|(lowest, _)| seed < *lowest) {
+                                sum.1 = Some((seed, why));
+                            }
                             next.store(first.saturating_add(count), Ordering::Relaxed);
                             break;
                         }
@@ -102,7 +104,10 @@ pub fn run_many(first: u64, count: u64) -> Result<Ran, String> {
     });
     match sum.into_inner().unwrap_or_else(PoisonError::into_inner) {
         (sum, None) => Ok(sum),
-        (_, Some(why)) => Err(why),
+        (_, Some((seed, why))) => {
+            let again = format!("bailey-sim --seed {seed} --seeds 1");
+            Err(format!("seed {seed}: {why}\n  again: {again}"))
+        }
     }
 }
 

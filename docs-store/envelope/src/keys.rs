@@ -12,6 +12,39 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::{DocId, WeakKey, sha256};
 
+/// 2^255 - 19 (RFC 7748 §5), little endian.
+const P: [u8; 32] = {
+    let mut p = [0xff; 32];
+    p[0] = 0xed;
+    p[31] = 0x7f;
+    p
+};
+
+/// Every `u` below [`P`] of a point of Curve25519 or its twist whose order divides 8,
+/// little endian: those that any clamped scalar sends to zero (RFC 7748 §6.1).
+const LOW_ORDER: [[u8; 32]; 5] = {
+    let mut one = [0; 32];
+    one[0] = 1;
+    let mut minus_one = P;
+    minus_one[0] -= 1;
+    [
+        [0; 32],
+        one,
+        minus_one,
+        // Two of order 8.
+        [
+            0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f,
+            0xc4, 0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16,
+            0x5f, 0x49, 0xb8, 0x00,
+        ],
+        [
+            0x5f, 0x9c, 0x95, 0xbc, 0xa3, 0x50, 0x8c, 0x24, 0xb1, 0xd0, 0xb1, 0x55, 0x9c, 0x83,
+            0xef, 0x5b, 0x04, 0x44, 0x5c, 0xc4, 0x58, 0x1c, 0x8e, 0x86, 0xd8, 0x22, 0x4e, 0xdd,
+            0xd0, 0x9f, 0x11, 0x57,
+        ],
+    ]
+};
+
 /// The public keys of a device, or of an account's recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DevicePublic {
@@ -43,19 +76,9 @@ impl DevicePublic {
     }
 
     pub(crate) fn agreeing(&self) -> Result<PublicKey, WeakKey> {
-        // RFC 7748 §5: u is below 2^255 - 19, little endian.
-        const P: [u8; 32] = {
-            let mut p = [0xff; 32];
-            p[0] = 0xed;
-            p[31] = 0x7f;
-            p
-        };
         let below_p = self.x25519.iter().rev().lt(P.iter().rev());
-        let key = PublicKey::from(self.x25519);
-        // Any clamped scalar sends a low-order point to zero (RFC 7748 §6.1).
-        let shared = StaticSecret::from([1; 32]).diffie_hellman(&key);
-        if below_p && shared.was_contributory() {
-            Ok(key)
+        if below_p && !LOW_ORDER.contains(&self.x25519) {
+            Ok(PublicKey::from(self.x25519))
         } else {
             Err(WeakKey::X25519)
         }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use bailey_envelope::{ChainId, DocId, Fields, Hash, peek};
 use bailey_model::{DeviceId, Incarnation};
+use rusqlite::Connection;
 
 use crate::chains::{self, Chain};
 use crate::db::DbError;
@@ -18,8 +19,53 @@ pub(crate) struct Successors {
     known: HashMap<(DocId, DeviceId), After>,
 }
 
-/// By a start: those that went on from it, and the hash that they went on from.
-type After = HashMap<Incarnation, Vec<(Incarnation, Hash)>>;
+/// By a start: those that went on from it.
+type After = HashMap<Incarnation, Vec<Later>>;
+
+/// A start that went on from another one.
+#[derive(Debug)]
+struct Later {
+    by: Incarnation,
+    /// The hash that it went on from.
+    prev: Hash,
+    looked: Looked,
+}
+
+/// Whether the chain that was gone on from has that hash, as far as was looked: so a
+/// chain that comes whole is not read anew for each of its envelopes.
+#[derive(Debug, Clone, Copy)]
+enum Looked {
+    /// Not up to this number.
+    UpTo(u64),
+    Found,
+}
+
+impl Later {
+    const fn new(by: Incarnation, prev: Hash) -> Self {
+        let looked = Looked::UpTo(0);
+        Self { by, prev, looked }
+    }
+
+    /// Whether a chain has the envelope that this one goes on from.
+    fn is_in(&mut self, db: &Connection, chain: &Chain) -> Result<bool, DbError> {
+        let (Some(row), Looked::UpTo(upto)) = (chain.row, self.looked) else {
+            return Ok(matches!(self.looked, Looked::Found));
+        };
+        let same = upto == chain.seq;
+        let one_more = upto.checked_add(1) == Some(chain.seq);
+        let is_there = match one_more && chain.hash != self.prev {
+            // The one that came since is another.
+            true => false,
+            // A head may be a tombstone's word: the envelope itself must be here.
+            false => !same && chains::has(db, row, &self.prev)?,
+        };
+        self.looked = match is_there {
+            true => Looked::Found,
+            false => Looked::UpTo(chain.seq),
+        };
+        Ok(is_there)
+    }
+}
 
 impl Store {
     /// Whether an envelope that is next in its chain shows it. Chains come in any
@@ -31,23 +77,22 @@ impl Store {
             self.successors.known.insert((id.doc, id.writer), read);
         }
         // What goes on from this very start, though this is behind that place.
-        let after = self.of(&id, id.incarnation);
-        for (_, prev) in after {
-            if self.has(chain, &prev)? {
+        let known = self.successors.known.get_mut(&(id.doc, id.writer));
+        let after = known.and_then(|known| known.get_mut(&id.incarnation));
+        for later in after.into_iter().flatten() {
+            if later.is_in(&self.db, chain)? {
                 return Ok(true);
             }
         }
         let Some(before) = fields.before else {
             return Ok(false);
         };
-        let twice = self
-            .of(&id, before)
-            .iter()
-            .any(|(by, _)| *by != id.incarnation);
+        let mut twice = false;
         if let Some(known) = self.successors.known.get_mut(&(id.doc, id.writer)) {
             let known = known.entry(before).or_default();
-            if known.iter().all(|(by, _)| *by != id.incarnation) {
-                known.push((id.incarnation, fields.prev));
+            twice = known.iter().any(|later| later.by != id.incarnation);
+            if known.iter().all(|later| later.by != id.incarnation) {
+                known.push(Later::new(id.incarnation, fields.prev));
             }
         }
         let before_id = ChainId {
@@ -60,12 +105,6 @@ impl Store {
             _ => false,
         };
         Ok(twice || behind)
-    }
-
-    fn of(&self, id: &ChainId, before: Incarnation) -> Vec<(Incarnation, Hash)> {
-        let known = self.successors.known.get(&(id.doc, id.writer));
-        let known = known.and_then(|known| known.get(&before));
-        known.cloned().unwrap_or_default()
     }
 
     /// By the first envelopes of the chains of a document and writer.
@@ -86,7 +125,7 @@ impl Store {
                 known
                     .entry(before)
                     .or_default()
-                    .push((other.incarnation, prev));
+                    .push(Later::new(other.incarnation, prev));
             }
         }
         Ok(known)

@@ -6,7 +6,7 @@ use bailey_model::{AccountId, Timestamp};
 use super::{Account, Store, put_account};
 use crate::db::DbError;
 use crate::error::{IngestError, JoinError};
-use crate::ingest::MAX_RECORDS;
+use crate::ingest::{MAX_RECORDS, Successors};
 
 impl Store {
     /// Makes this store one of an account whose records make this device a
@@ -52,6 +52,7 @@ impl Store {
         if let Err(error) = joined {
             (self.chains, self.unsynced) = before;
             self.account = None;
+            self.successors = Successors::default();
             // A fault of the disk has ended the transaction already.
             let _over = self.db.execute_batch("ROLLBACK");
             return Err(error);

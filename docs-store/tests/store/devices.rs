@@ -352,6 +352,41 @@ fn a_restored_copy_goes_on_in_a_chain_of_its_own() {
     assert_eq!(write(&mut restored, BOX, &["later still"], at(6_000)), [5]);
 }
 
+/// What the copy wrote came before anything that it goes on from, and then the chain that
+/// it left: at the first envelope behind that place it shows, and at none before.
+#[test]
+fn a_restored_copy_is_seen_whichever_of_its_lives_comes_first() {
+    let (dir_a, mut a, _dir_b, mut b) = two();
+    let more = |a: &mut Store, text: &str| {
+        write(a, BOX, &[text], NOW);
+        a.seal_all(NOW).unwrap();
+    };
+    more(&mut a, "one");
+    more(&mut a, "two");
+    a.commit(true).unwrap();
+    let copy = TempDir::new();
+    for entry in std::fs::read_dir(dir_a.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    more(&mut a, "three");
+    more(&mut a, "four");
+    let mut restored = open(&copy, 1, at(1_000));
+    more(&mut restored, "by the copy");
+    let of_box = |store: &Store| {
+        let chain = store.heads().into_iter().map(|head| head.chain);
+        let mut own = chain.filter(|it| it.doc == BOX && it.incarnation == store.incarnation());
+        let chain = own.next().unwrap();
+        store.range(&chain, 1, 9, usize::MAX).unwrap()
+    };
+    let mut seen = |envelopes: Vec<Vec<u8>>| -> Vec<bool> {
+        let taken = envelopes.iter().map(|bytes| b.ingest(bytes, NOW).unwrap());
+        taken.map(|it| it.restored).collect()
+    };
+    assert_eq!(seen(of_box(&restored)), [false]);
+    assert_eq!(seen(of_box(&a)), [false, false, false, true, true]);
+}
+
 #[test]
 fn adding_needs_the_role_the_signature_and_a_fresh_offer() {
     let (_dir_a, mut a, _dir_b, mut b) = two();

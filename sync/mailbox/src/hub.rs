@@ -1,6 +1,6 @@
 //! The task that owns the index and every connection.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,15 +107,20 @@ struct Hub {
     name: [u8; 16],
     index: Index,
     rates: Rates,
-    lines: HashMap<u64, Connected>,
+    /// Each is its own piece of memory: a table of them would take twice as much while it
+    /// grows.
+    lines: HashMap<u64, Box<Connected>>,
     last_line: u64,
-    followers: HashMap<TopicId, Vec<u64>>,
+    /// Topics, and the connections that follow each.
+    followers: BTreeSet<(TopicId, u64)>,
     /// Who waits for a blob that is being written: connection and put.
     waiting: HashMap<(TopicId, u64), Vec<(u64, u64)>>,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     tell: mpsc::Sender<Told>,
     origin: Instant,
+    /// No connection has anything to do before this.
+    next: Duration,
     /// Whether the disk's refusal was said.
     full: bool,
 }
@@ -161,12 +166,13 @@ pub async fn run(args: Args) -> Result<(), RunError> {
         rates: Rates::new(args.topics),
         lines: HashMap::new(),
         last_line: 0,
-        followers: HashMap::new(),
+        followers: BTreeSet::new(),
         waiting: HashMap::new(),
         reads: Arc::new(Semaphore::new(MAX_READS)),
         writes: Arc::new(Semaphore::new(MAX_WRITES)),
         tell,
         origin: Instant::now(),
+        next: Duration::ZERO,
         full: false,
     };
     hub.run(listener, told).await?;
@@ -192,7 +198,7 @@ impl Hub {
         let mut int = signal(SignalKind::interrupt())?;
         let mut expire = interval(EXPIRE_EVERY);
         loop {
-            let deadline = self.deadline();
+            let deadline = self.origin + self.next;
             tokio::select! {
                 incoming = listener.next() => match incoming {
                     Some(incoming) => self.accept(incoming),
@@ -213,15 +219,6 @@ impl Hub {
         self.origin.elapsed()
     }
 
-    fn deadline(&self) -> Instant {
-        let next = self
-            .lines
-            .values()
-            .filter_map(|line| line.server.poll_timeout())
-            .min();
-        self.origin + next.unwrap_or_else(|| self.now() + EXPIRE_EVERY)
-    }
-
     fn handle_timeouts(&mut self) {
         let now = self.now();
         let due: Vec<u64> = self
@@ -235,6 +232,18 @@ impl Hub {
                 line.server.handle_timeout(now);
             }
             self.pump(id);
+        }
+        let all = self.lines.values();
+        let next = all.filter_map(|line| line.server.poll_timeout()).min();
+        self.next = next.unwrap_or(now + EXPIRE_EVERY);
+    }
+
+    /// Notes when a connection has something to do. One that has it later than before
+    /// only wakes the task in vain.
+    fn note_deadline(&mut self, id: u64) {
+        let line = self.lines.get(&id);
+        if let Some(at) = line.and_then(|line| line.server.poll_timeout()) {
+            self.next = self.next.min(at);
         }
     }
 
@@ -252,7 +261,8 @@ impl Hub {
             server,
             line,
         };
-        self.lines.insert(id, connected);
+        self.lines.insert(id, Box::new(connected));
+        self.note_deadline(id);
     }
 
     fn handle(&mut self, told: Told) {
@@ -314,6 +324,11 @@ impl Hub {
 
     /// Does what a connection asks, and sends what it says.
     fn pump(&mut self, id: u64) {
+        self.serve(id);
+        self.note_deadline(id);
+    }
+
+    fn serve(&mut self, id: u64) {
         loop {
             let now = self.now();
             let Some(line) = self.lines.get_mut(&id) else {
@@ -326,11 +341,13 @@ impl Hub {
                         self.put(id, source, put, topic, blob);
                     }
                     MailServerEvent::Follow { topic } => {
-                        self.followers.entry(topic).or_default().push(id);
+                        self.followers.insert((topic, id));
                         let end = self.index.end(topic);
                         self.grown(id, topic, end);
                     }
-                    MailServerEvent::Unfollow { topic } => self.unfollow(id, topic),
+                    MailServerEvent::Unfollow { topic } => {
+                        self.followers.remove(&(topic, id));
+                    }
                     MailServerEvent::Read { topic, from } => self.read(id, topic, from),
                     MailServerEvent::Closed(_) => {
                         self.send(id, now);
@@ -439,7 +456,8 @@ impl Hub {
                 Err(_) => self.refuse(*id, *put, Refusal::Full),
             }
         }
-        let followers = self.followers.get(&topic).cloned().unwrap_or_default();
+        let followers = self.followers.range((topic, 0)..=(topic, u64::MAX));
+        let followers: Vec<u64> = followers.map(|(_, id)| *id).collect();
         for id in &followers {
             if let Some(end) = end {
                 self.grown(*id, topic, end);
@@ -473,24 +491,14 @@ impl Hub {
         });
     }
 
-    fn unfollow(&mut self, id: u64, topic: TopicId) {
-        if let Some(followers) = self.followers.get_mut(&topic) {
-            followers.retain(|other| *other != id);
-            if followers.is_empty() {
-                self.followers.remove(&topic);
-            }
-        }
-    }
-
     /// A connection is over.
     fn leave(&mut self, id: u64) {
         if let Some(mut line) = self.lines.remove(&id) {
             self.rates.left(line.source);
             line.server.close(ByeReason::Leaving);
-            self.followers.retain(|_, followers| {
-                followers.retain(|other| *other != id);
-                !followers.is_empty()
-            });
+            for topic in line.server.followed() {
+                self.followers.remove(&(*topic, id));
+            }
         }
     }
 

@@ -64,6 +64,16 @@ impl Topic {
             .first_key_value()
             .map_or(self.next, |(index, _)| *index)
     }
+
+    /// Takes one that was being written out. A map that was emptied would keep its room,
+    /// of every topic that was ever written to.
+    fn settle(&mut self, index: u64) -> Option<Slot> {
+        let slot = self.pending.remove(&index);
+        if self.pending.is_empty() {
+            self.pending = BTreeMap::new();
+        }
+        slot
+    }
 }
 
 /// What comes of a blob.
@@ -135,6 +145,13 @@ impl Index {
         true
     }
 
+    /// A listing is over: what its lists had to spare is given back.
+    pub(crate) fn listed(&mut self) {
+        for of in self.topics.values_mut() {
+            of.slots.shrink_to_fit();
+        }
+    }
+
     /// Whether there is something of a topic, or about to be.
     pub(crate) fn knows(&self, topic: TopicId) -> bool {
         self.topics.contains_key(&topic)
@@ -190,7 +207,7 @@ impl Index {
     /// A blob is on the disk: the end of its topic now.
     pub(crate) fn written(&mut self, topic: TopicId, index: u64) -> Option<u64> {
         let of = self.topics.get_mut(&topic)?;
-        let slot = of.pending.remove(&index)?;
+        let slot = of.settle(index)?;
         let at = of.slots.partition_point(|other| other.index < index);
         of.slots.insert(at, slot);
         Some(of.end())
@@ -199,7 +216,7 @@ impl Index {
     /// A blob could not be written: the end of its topic now.
     pub(crate) fn failed(&mut self, topic: TopicId, index: u64) -> Option<u64> {
         let of = self.topics.get_mut(&topic)?;
-        let slot = of.pending.remove(&index)?;
+        let slot = of.settle(index)?;
         of.bytes -= slot.bytes();
         self.bytes -= slot.bytes();
         self.blobs -= 1;

@@ -117,6 +117,7 @@ impl Kept {
                 index.found(topic, at, hash, meta.size, came);
             }
         }
+        index.listed();
         Ok(())
     }
 

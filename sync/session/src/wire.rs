@@ -334,6 +334,11 @@ impl Cutter {
     }
 
     pub(crate) fn next(&mut self) -> Cut {
+        if self.at == self.buffer.len() {
+            // What a long frame needed is given back: most of the time nothing comes.
+            self.buffer = Vec::new();
+            self.at = 0;
+        }
         let rest = &self.buffer[self.at..];
         let Some((length, rest)) = rest.split_first_chunk::<4>() else {
             return Cut::More;

@@ -53,7 +53,13 @@ impl Listener {
         let identity = Identity::new(seed)?;
         let key = identity.key()?;
         let mut server = identity.server(Trust::Anyone, &[ALPN_MAIL])?;
-        server.transport_config(Arc::new(transport(1, WINDOW)));
+        let mut config = transport(1, WINDOW);
+        // Each connection keeps room for what it hands the kernel at once: of ten packets,
+        // ten times that of one. Most blobs are one.
+        config.enable_segmentation_offload(false);
+        // That of the devices keeps both ends awake enough.
+        config.keep_alive_interval(None);
+        server.transport_config(Arc::new(config));
         let socket = bind_udp(listen).map_err(bind)?;
         let runtime = Arc::new(quinn::TokioRuntime);
         let config = quinn::EndpointConfig::default();

@@ -74,6 +74,32 @@ fn agreement_is_that_of_rfc_7748() {
     }
 }
 
+/// As a multiplication judges them, the keys beside them too, which differ by one bit.
+#[test]
+fn points_of_low_order_are_those_that_a_multiplication_sends_to_zero() {
+    let weak = |u: [u8; 32]| {
+        let shared = StaticSecret::from([1; 32]).diffie_hellman(&PublicKey::from(u));
+        !shared.was_contributory()
+    };
+    let refused = |u: [u8; 32]| {
+        let public = DevicePublic {
+            x25519: u,
+            ..DeviceKeys::generate([9; 64]).public()
+        };
+        public.agreeing().is_err()
+    };
+    for u in LOW_ORDER {
+        assert!(weak(u) && refused(u), "{u:?}");
+        for bit in 0..255 {
+            let mut near = u;
+            near[bit / 8] ^= 1 << (bit % 8);
+            let second = !near.iter().rev().lt(P.iter().rev());
+            assert_eq!(refused(near), weak(near) || second, "{near:?}");
+        }
+    }
+    assert!(refused(P), "a second form of zero");
+}
+
 /// Stricter than the standard, which takes any 32 bytes: a point of low order, whose
 /// result anybody knows, and a second encoding of a point are refused. Whatever is not
 /// refused gives the very result of the standard.

@@ -1,7 +1,7 @@
 //! The mailbox's side.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bailey_envelope::{TopicId, verify_blob};
 
@@ -56,10 +56,55 @@ struct Follow {
     next: u64,
     /// The index that the next blob of the topic gets, once that is known.
     end: Option<u64>,
-    /// Up to which `CaughtUp` was said.
-    said: Option<u64>,
+    /// Whether `CaughtUp` was said.
+    said: bool,
     /// Whether it waits for its turn.
     queued: bool,
+}
+
+/// What a connection follows, in the order of its topics and in one piece: a tree has
+/// half of its room to spare, and a mailbox has thousands of these.
+#[derive(Debug, Default)]
+struct Follows(Vec<(TopicId, Follow)>);
+
+/// Room for so many is made at once.
+const FOLLOWS_MORE: usize = 8;
+
+impl Follows {
+    fn place(&self, topic: &TopicId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(topic, |(known, _)| *known)
+    }
+
+    /// `false` if it is followed already.
+    fn insert(&mut self, topic: TopicId, follow: Follow) -> bool {
+        let Err(at) = self.place(&topic) else {
+            return false;
+        };
+        if self.0.len() == self.0.capacity() {
+            self.0.reserve_exact(FOLLOWS_MORE);
+        }
+        self.0.insert(at, (topic, follow));
+        true
+    }
+
+    /// `false` if it was not followed.
+    fn remove(&mut self, topic: &TopicId) -> bool {
+        let at = self.place(topic);
+        at.is_ok_and(|at| self.0.remove(at).0 == *topic)
+    }
+
+    fn get_mut(&mut self, topic: &TopicId) -> Option<&mut Follow> {
+        let at = self.place(topic).ok()?;
+        self.0.get_mut(at).map(|(_, follow)| follow)
+    }
+}
+
+/// Gives back what a queue needed in a burst: a mailbox has thousands of connections,
+/// and nearly all of them rest.
+fn release<T>(queue: &mut VecDeque<T>) {
+    if queue.is_empty() {
+        *queue = VecDeque::new();
+    }
 }
 
 /// One connection, as its mailbox sees it.
@@ -73,7 +118,7 @@ pub struct MailServer {
     /// Puts that are not answered, or whose answers wait for those before.
     puts: VecDeque<(u64, Option<FromMailbox>)>,
     last_put: u64,
-    follows: BTreeMap<TopicId, Follow>,
+    follows: Follows,
     /// Topics with something to hand out, in turn.
     ready: VecDeque<TopicId>,
     reading: Option<TopicId>,
@@ -93,7 +138,7 @@ impl MailServer {
             answers: VecDeque::new(),
             puts: VecDeque::new(),
             last_put: 0,
-            follows: BTreeMap::new(),
+            follows: Follows::default(),
             ready: VecDeque::new(),
             reading: None,
             blob: None,
@@ -175,23 +220,23 @@ impl MailServer {
     }
 
     fn handle_follow(&mut self, topic: TopicId, from: u64) {
-        if self.follows.len() >= MAX_FOLLOWS {
+        if self.follows.0.len() >= MAX_FOLLOWS {
             return self.close(ByeReason::Flood);
         }
         let follow = Follow {
             next: from,
             end: None,
-            said: None,
+            said: false,
             queued: false,
         };
-        if self.follows.insert(topic, follow).is_some() {
+        if !self.follows.insert(topic, follow) {
             return self.close(ByeReason::Protocol);
         }
         self.events.push_back(MailServerEvent::Follow { topic });
     }
 
     fn handle_drop(&mut self, topic: TopicId) {
-        if self.follows.remove(&topic).is_none() {
+        if !self.follows.remove(&topic) {
             return self.close(ByeReason::Protocol);
         }
         self.ready.retain(|other| *other != topic);
@@ -227,6 +272,7 @@ impl MailServer {
             let answer = self.puts.pop_front().and_then(|(_, answer)| answer);
             self.answers.extend(answer);
         }
+        release(&mut self.puts);
     }
 
     /// The index that the next blob of a followed topic gets.
@@ -278,6 +324,7 @@ impl MailServer {
             return;
         }
         while let Some(topic) = self.ready.pop_front() {
+            release(&mut self.ready);
             let Some(follow) = self.follows.get_mut(&topic) else {
                 continue;
             };
@@ -288,15 +335,11 @@ impl MailServer {
                 let from = follow.next;
                 return self.events.push_back(MailServerEvent::Read { topic, from });
             }
-            if follow.said != Some(end) {
-                let first = follow.said.is_none();
-                follow.said = Some(end);
-                // Later ones come as they are: that they are all is known.
-                if first {
-                    let (topic, next) = (topic.0, end);
-                    self.answers
-                        .push_back(FromMailbox::CaughtUp { topic, next });
-                }
+            // Later ones come as they are: that they are all is known.
+            if !std::mem::replace(&mut follow.said, true) {
+                let (topic, next) = (topic.0, end);
+                self.answers
+                    .push_back(FromMailbox::CaughtUp { topic, next });
             }
         }
     }
@@ -314,15 +357,21 @@ impl MailServer {
         self.ends.stage = Stage::Closed;
         self.answers.clear();
         self.puts.clear();
-        self.follows.clear();
         self.ready.clear();
         self.blob = None;
         self.events.push_back(MailServerEvent::Closed(reason));
     }
 
+    /// The topics that it follows, or followed when it was over.
+    pub fn followed(&self) -> impl Iterator<Item = &TopicId> {
+        self.follows.0.iter().map(|(topic, _)| topic)
+    }
+
     /// The next thing for the mailbox to do.
     pub fn poll_event(&mut self) -> Option<MailServerEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        release(&mut self.events);
+        event
     }
 
     /// The next frame to send, whole. Ask when the link can take one.
@@ -335,6 +384,7 @@ impl MailServer {
             }
             Stage::Open => {
                 let next = self.answers.pop_front().or_else(|| self.blob.take());
+                release(&mut self.answers);
                 next.or_else(|| self.ends.alive_due.then_some(FromMailbox::Alive))?
             }
         };

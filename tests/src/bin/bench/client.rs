@@ -60,6 +60,8 @@ pub(crate) fn play(words: &[&str]) -> io::Result<String> {
         ["fill", entries, days] => crate::history::fill(entries, days),
         ["count"] => crate::sync::count(),
         ["seal-cost"] => crate::sync::seal_cost(),
+        ["mailbox", program, accounts] => crate::mailbox::accounts(program, accounts),
+        ["mailbox-start", program, blobs] => crate::mailbox::start(program, blobs),
         ["read-back"] => crate::history::read_back(),
         ["start-node", bailey] => crate::history::start_node(bailey),
         ["interleave", rounds, commands] => interleave(rounds, commands),

@@ -121,7 +121,7 @@ pub(crate) fn start_node(bailey: &str) -> io::Result<String> {
 }
 
 /// MiB of a line of `/proc/PID/status` (proc(5)).
-fn memory(status: &str, name: &str) -> Option<f64> {
+pub(crate) fn memory(status: &str, name: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib / 1024.0)

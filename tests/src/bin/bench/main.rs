@@ -14,6 +14,7 @@ mod fill;
 mod history;
 mod inside;
 mod machine;
+mod mailbox;
 mod media;
 mod places;
 mod scale;
@@ -65,6 +66,9 @@ struct Effort {
     ticks: u32,
     /// How long an idle box is watched.
     idle_for: Duration,
+    /// Accounts of one mailbox, and blobs there when one starts.
+    accounts: usize,
+    blobs: usize,
     /// Entries of a long history.
     history: u64,
     /// Flows of each day of a year.
@@ -87,6 +91,8 @@ const WHOLE: Effort = Effort {
     idle: 10_000,
     ticks: 100_000,
     idle_for: Duration::from_secs(10),
+    accounts: 1000,
+    blobs: 1_000_000,
     history: 3_000_000,
     flows_a_day: 2_000,
 };
@@ -107,6 +113,8 @@ const QUICK: Effort = Effort {
     idle: 1000,
     ticks: 5000,
     idle_for: Duration::from_secs(2),
+    accounts: 50,
+    blobs: 20_000,
     history: 100_000,
     flows_a_day: 2_000,
 };
@@ -123,13 +131,14 @@ enum Part {
     Scale,
     Devices,
     Sync,
+    Mailbox,
     Audit,
     History,
     Year,
 }
 
 const USAGE: &str = "usage: bailey-bench [--quick] [--call SECONDS] \
-[--only starts|streams|many|short|udp|call|scale|devices|sync|audit|history|year]";
+[--only starts|streams|many|short|udp|call|scale|devices|sync|mailbox|audit|history|year]";
 
 fn main() -> ExitCode {
     if audit::is_gate() {
@@ -148,7 +157,7 @@ fn main() -> ExitCode {
     let mut table = Table::new(machine::facts());
     if !matches!(
         only,
-        Some(Part::Devices | Part::Sync | Part::History | Part::Year)
+        Some(Part::Devices | Part::Sync | Part::Mailbox | Part::History | Part::Year)
     ) {
         inside::measure(&TestWorld::new(1), effort, only, &mut table);
     }
@@ -158,6 +167,9 @@ fn main() -> ExitCode {
     }
     if only.is_none_or(|only| only == Part::Sync) {
         sync::measure(effort, &mut table);
+    }
+    if only.is_none_or(|only| only == Part::Mailbox) {
+        mailbox::measure(effort, &mut table);
     }
     if only.is_none_or(|only| only == Part::History) {
         history::measure(&TestWorld::new(2), effort, &mut table);
@@ -200,6 +212,7 @@ fn part(word: &str) -> Option<Part> {
         "scale" => Part::Scale,
         "devices" => Part::Devices,
         "sync" => Part::Sync,
+        "mailbox" => Part::Mailbox,
         "audit" => Part::Audit,
         "history" => Part::History,
         "year" => Part::Year,

@@ -11,7 +11,7 @@ use bailey_world::at;
 
 use crate::Effort;
 use crate::across::{self, Devices};
-use crate::history::state;
+use crate::history::{memory, state};
 use crate::inside::{first_line, program};
 use crate::table::{Figure, Mark, Row, Table};
 
@@ -140,20 +140,38 @@ fn moved(world: &TestWorld, _round: usize) -> Result<f64, String> {
     Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Bytes that came to a node's devices other than its own loopback.
-fn received(world: &TestWorld, node: &str) -> Option<u64> {
+/// Bytes that crossed a node's devices other than its own loopback, both ways, with all
+/// headers (`/proc/net/dev`, proc(5)).
+fn crossed(world: &TestWorld, node: &str) -> Option<u64> {
     let said = world.sh(node, "cat /proc/net/dev").stdout;
     let lines = said.lines().filter_map(|line| line.trim().split_once(':'));
     let others = lines.filter(|(name, _)| *name != "lo");
     others
-        .map(|(_, counts)| counts.split_whitespace().next()?.parse::<u64>().ok())
+        .map(|(_, counts)| {
+            let mut counts = counts.split_whitespace().map(str::parse::<u64>);
+            let (came, went) = (counts.next()?, counts.nth(7)?);
+            Some(came.ok()? + went.ok()?)
+        })
         .sum()
 }
 
 /// Seconds of processor that a node's process has used, all its threads.
 fn used(world: &TestWorld, node: &str) -> Option<f64> {
     let pid = *world.pids(node, "bailey").first()?;
-    let said = world.sh(node, &format!("cat /proc/{pid}/stat")).stdout;
+    used_by(&world.sh(node, &format!("cat /proc/{pid}/stat")).stdout)
+}
+
+/// The most MiB that a node's process ever held.
+fn held(world: &TestWorld, node: &str) -> Option<f64> {
+    let pid = *world.pids(node, "bailey").first()?;
+    memory(
+        &world.sh(node, &format!("cat /proc/{pid}/status")).stdout,
+        "VmHWM:",
+    )
+}
+
+/// Seconds of processor from a process's `/proc/PID/stat`.
+pub(crate) fn used_by(said: &str) -> Option<f64> {
     // Behind the name, which may hold anything: fields from the third on.
     let (_, fields) = said.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -164,29 +182,34 @@ fn used(world: &TestWorld, node: &str) -> Option<f64> {
 /// A device is added to one that has weeks of entries.
 fn catch_up(world: &TestWorld, effort: Effort, table: &mut Table) {
     match caught_up(world, effort) {
-        Ok([entries, mb, first, second]) => {
+        Ok(figures) => {
             let cost = Some(Mark::AtMost(5.0));
-            let sent = "  bytes that came over the wire";
-            table.add(row(
-                "entries caught up on by a new device",
-                "",
-                entries,
-                None,
-            ));
-            table.add(row(sent, "MB", mb, Some(Mark::AtMost(20.0))));
-            table.add(row("  processor's time of who has them", "s", first, cost));
-            table.add(row(
-                "  processor's time of who gets them",
-                "s",
-                second,
-                cost,
-            ));
+            let of = [
+                ("entries caught up on by a new device", "", None),
+                (
+                    "  bytes on the wire, both ways, headers included",
+                    "MB",
+                    Some(Mark::AtMost(20.0)),
+                ),
+                ("  processor's time of who has them", "s", cost),
+                ("  processor's time of who gets them", "s", cost),
+                (
+                    "  from both up to the last of them, pairing included",
+                    "s",
+                    None,
+                ),
+                ("  memory of who has them, the most", "MiB", None),
+                ("  memory of who gets them, the most", "MiB", None),
+            ];
+            for ((name, unit, mark), figure) in of.into_iter().zip(figures) {
+                table.add(row(name, unit, figure, mark));
+            }
         }
         Err(why) => table.add(row("catching up", "", Figure::Failed(why), None)),
     }
 }
 
-fn caught_up(world: &TestWorld, effort: Effort) -> Result<[Figure; 4], String> {
+fn caught_up(world: &TestWorld, effort: Effort) -> Result<[Figure; 7], String> {
     let entries = effort.caught_up.to_string();
     let client = |node: &str, words: &[&str]| {
         let mut command = world.command(node, &program("bailey-bench"));
@@ -198,12 +221,12 @@ fn caught_up(world: &TestWorld, effort: Effort) -> Result<[Figure; 4], String> {
     };
     client("n1", &["fill", &entries, DAYS])?;
     let before = |node: &str| used(world, node).unwrap_or(0.0);
-    let came = received(world, "n2").ok_or("no network devices")?;
+    let came = crossed(world, "n2").ok_or("no network devices")?;
+    let began = Instant::now();
     let devices = Devices::join(world)?;
     let mut last = (0, Instant::now());
-    let began = Instant::now();
     while last.1.elapsed() < QUIET {
-        let now = received(world, "n2").ok_or("no network devices")?;
+        let now = crossed(world, "n2").ok_or("no network devices")?;
         // What keeps a connection alive is a few hundred bytes.
         if now > last.0 + 20_000 {
             last = (now, Instant::now());
@@ -214,7 +237,10 @@ fn caught_up(world: &TestWorld, effort: Effort) -> Result<[Figure; 4], String> {
         std::thread::sleep(Duration::from_millis(200));
     }
     let (first, second) = (before("n1"), before("n2"));
-    let bytes = received(world, "n2").ok_or("no network devices")? - came;
+    let took = last.1.duration_since(began).as_secs_f64();
+    let most = |node: &str| held(world, node).unwrap_or(0.0);
+    let most = [most("n1"), most("n2")];
+    let bytes = crossed(world, "n2").ok_or("no network devices")? - came;
     drop(devices);
     let counted = client("n2", &["count"])?;
     let counted: f64 = counted.trim().parse().map_err(|_| counted.clone())?;
@@ -223,7 +249,8 @@ fn caught_up(world: &TestWorld, effort: Effort) -> Result<[Figure; 4], String> {
     if counted < wanted * 0.95 {
         return Err(format!("only {counted} entries came"));
     }
-    let all = [counted, bytes / 1e6, first, second];
+    let [has, gets] = most;
+    let all = [counted, bytes / 1e6, first, second, took, has, gets];
     Ok(all.map(Figure::Value))
 }
 
