@@ -90,6 +90,10 @@ impl Node {
             true => None,
             false => self.mailbox_for_code(),
         };
+        if ask.no_addr && mailbox.is_none() {
+            return Err(Failure::usage("a code without an address needs a mailbox")
+                .hint("[sync] mailbox in config.toml names one"));
+        }
         if advertise.is_empty() && mailbox.is_none() {
             let none = "this device has no address that another could reach, and no mailbox";
             return Err(Failure::host(none).hint("--addr, if there is one after all"));
@@ -361,29 +365,8 @@ impl Node {
                 }
             }
             JoinEvent::Welcome { welcome, host: at } => {
-                let port = welcome.session_port;
-                let further = welcome
-                    .addrs
-                    .iter()
-                    .map(|addr| SocketAddr::new(addr.ip(), port));
-                let addrs = at.into_iter().chain(further).collect();
-                let envelopes = welcome.envelopes;
-                // The account that was offered and signed for, and no other.
-                match (first_account(&envelopes), *offered, *host) {
-                    (Some(account), Some((known, _)), Some(host)) if account == known => {
-                        // Before it is a member: a node that ends here still finds it.
-                        let mailbox = mailbox.clone();
-                        self.learn_mailbox(conn, mailbox);
-                        self.ask_store(StoreAsk::Join {
-                            conn,
-                            account,
-                            envelopes,
-                            host,
-                            addrs,
-                        });
-                    }
-                    _ => self.end_pairing(conn, "the welcome is of another account".to_owned()),
-                }
+                let named = (mailbox.clone(), *offered, *host);
+                self.on_welcome(conn, welcome, at, named);
             }
             JoinEvent::Done => {
                 *done = true;
@@ -392,6 +375,40 @@ impl Node {
                 }
             }
             JoinEvent::Failed(error) => self.end_pairing(conn, error.to_string()),
+        }
+    }
+
+    /// What the host gave, and what the code, the offer and the connection said before.
+    fn on_welcome(
+        &mut self,
+        conn: ConnId,
+        welcome: Welcome,
+        at: Option<SocketAddr>,
+        (mailbox, offered, host): (
+            Option<MailAddress>,
+            Option<(AccountId, Role)>,
+            Option<DeviceId>,
+        ),
+    ) {
+        let port = welcome.session_port;
+        let further = welcome.addrs.iter();
+        let further = further.map(|addr| SocketAddr::new(addr.ip(), port));
+        let addrs = at.into_iter().chain(further).collect();
+        let envelopes = welcome.envelopes;
+        // The account that was offered and signed for, and no other.
+        match (first_account(&envelopes), offered, host) {
+            (Some(account), Some((known, _)), Some(host)) if account == known => {
+                // Before it is a member: a node that ends here still finds it.
+                self.learn_mailbox(conn, mailbox);
+                self.ask_store(StoreAsk::Join {
+                    conn,
+                    account,
+                    envelopes,
+                    host,
+                    addrs,
+                });
+            }
+            _ => self.end_pairing(conn, "the welcome is of another account".to_owned()),
         }
     }
 

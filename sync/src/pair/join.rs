@@ -224,6 +224,11 @@ impl Joining {
             },
             found = &mut by_mailbox => match found {
                 Ok(proven) => Ok(proven),
+                // The code is over, or the host goes on with us by an address: then its
+                // proof is on its way.
+                Err(closed) if closed == PairFailure::WrongCode.into() => {
+                    timeout(PROOF, direct).await.unwrap_or(Err(closed))
+                }
                 Err(other) => direct.await.map_err(|error| neither(error, other)),
             },
         }

@@ -113,7 +113,7 @@ async fn two_devices_pair_by_the_typed_code() {
     };
     assert_eq!(shown, expected);
     // A second one comes too late.
-    let (_, mut late) = joiner(host.code());
+    let (_says, mut late) = joiner(host.code());
     assert!(matches!(
         next(&mut late).await,
         JoinEvent::Failed(PairError::Unreachable(_))

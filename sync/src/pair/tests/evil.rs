@@ -141,6 +141,7 @@ impl End {
                 PairEvent::Proved => self.post.keep(NOW, self.attempt),
                 PairEvent::Words { words, .. } => {
                     self.came.words = Some(words);
+                    self.post.keep(NOW, self.attempt);
                     if self.host {
                         pairing.confirm(true).unwrap();
                         pairing.offer(AccountId([5; 32]), vec![7; 700]).unwrap();
@@ -267,7 +268,7 @@ fn an_honest_mailbox_leads_to_the_same_words_and_to_the_end() {
 #[test]
 fn no_order_of_blobs_makes_a_false_pairing() {
     let (mut complete, mut begun) = (0, 0);
-    for seed in 0..600 {
+    for seed in 0..240 {
         let evil = 1 + usize::try_from(seed % 8).unwrap();
         let (host, joiner) = paired(seed, evil);
         if let (Some(there), Some(here)) = (host.words, joiner.words) {
@@ -291,5 +292,5 @@ fn no_order_of_blobs_makes_a_false_pairing() {
         begun += u32::from(joiner.words.is_some());
     }
     // Neither all of it held up, nor none.
-    assert!(complete > 50 && begun < 590, "{complete} {begun}");
+    assert!(complete > 20 && begun < 230, "{complete} {begun}");
 }

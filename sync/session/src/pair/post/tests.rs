@@ -349,6 +349,33 @@ fn no_more_puts_are_unanswered_than_a_mailbox_allows() {
     assert!(host.poll_put(ZERO).is_some());
 }
 
+#[test]
+fn the_document_says_these_numbers() {
+    let document = include_str!("../../../../../docs/mailbox.md");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let document = words(document);
+    let grouped = |number: usize| {
+        let (thousands, rest) = (number / 1000, number % 1000);
+        match thousands {
+            0 => rest.to_string(),
+            1..1000 => format!("{thousands},{rest:03}"),
+            _ => format!("{},{:03},{rest:03}", thousands / 1000, thousands % 1000),
+        }
+    };
+    for said in [
+        format!("more than {} bytes before the proof", grouped(MAX_UNPROVED)),
+        format!("{} in all", grouped(MAX_STREAM)),
+        format!("A host has {MAX_ATTEMPTS} attempts open"),
+        format!("hears {MAX_ATTEMPTS_EVER} of one code"),
+        format!("reads {} blobs of a topic", grouped(MAX_BLOBS as usize)),
+        "a piece eight or more ahead".to_owned(),
+        "refused eight times".to_owned(),
+    ] {
+        assert!(document.contains(&said), "{said}");
+    }
+    assert_eq!((MAX_AHEAD, MAX_REFUSALS), (8, 8));
+}
+
 /// What a mailbox, and whoever has the code beside it, may do with one blob.
 #[derive(Debug, Clone)]
 enum Deed {
@@ -437,6 +464,10 @@ proptest! {
             }
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn an_honest_mailbox_brings_all(
