@@ -7,7 +7,7 @@ use bailey_session::pair::{
     Attempt, PairConfig, PairEnd, PairEvent, PairPassword, Pairing, Post, PostEvent, Welcome,
 };
 
-use super::super::memory::Memory;
+use super::super::memory::{Memory, Proved};
 use super::{PairSecret, keys};
 use crate::tls::Identity;
 
@@ -253,6 +253,28 @@ fn paired(seed: u64, evil: usize) -> (Came, Came) {
         end.pump();
     }
     (host.came, joiner.came)
+}
+
+/// A whole handshake; what it proved to either side.
+fn shaken(host: u8, joiner: u8) -> [Proved; 2] {
+    let (mut there, mut here) = (
+        Memory::host(&identity(host)).unwrap(),
+        Memory::joiner(&identity(joiner)).unwrap(),
+    );
+    for _ in 0..3 {
+        let _plain = there.read(&here.write(&[]).unwrap()).unwrap();
+        let _plain = here.read(&there.write(&[]).unwrap()).unwrap();
+    }
+    [there, here].map(|end| end.proved().unwrap().unwrap())
+}
+
+#[test]
+fn a_handshake_in_memory_proves_both_keys_and_has_an_exporter_of_its_own() {
+    let [there, here] = shaken(1, 2);
+    assert_eq!(there.key, keys(2).public().ed25519);
+    assert_eq!(here.key, keys(1).public().ed25519);
+    assert_eq!(there.exporter, here.exporter);
+    assert_ne!(shaken(1, 2)[0].exporter, there.exporter);
 }
 
 #[test]
