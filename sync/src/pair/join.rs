@@ -227,7 +227,10 @@ impl Joining {
                 // The code is over, or the host goes on with us by an address: then its
                 // proof is on its way.
                 Err(closed) if closed == PairFailure::WrongCode.into() => {
-                    timeout(PROOF, direct).await.unwrap_or(Err(closed))
+                    match timeout(PROOF, direct).await {
+                        Ok(found) => found.map_err(|error| neither(error, closed)),
+                        Err(_) => Err(closed),
+                    }
                 }
                 Err(other) => direct.await.map_err(|error| neither(error, other)),
             },
