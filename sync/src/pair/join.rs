@@ -13,7 +13,7 @@ use bailey_session::pair::{
     Attempt, PairConfig, PairEnd, PairEvent, PairFailure, PairSecret, Pairing,
 };
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::line::{Line, flush};
 use super::memory::Proved;
@@ -303,15 +303,17 @@ impl Joining {
             side: Side::Joiner,
         };
         let post = PostTask::start(post, tell, |told| told).map_err(|error| lost(&error))?;
-        let proof = async {
-            let (attempt, proved, line) = met(&mut told).await?;
-            let mut pairing = self.pairing(proved)?;
-            let words = prove(&mut pairing, &line, &mut told).await?;
-            Ok::<_, PairError>((attempt, pairing, line, words))
-        };
-        let (attempt, pairing, line, words) = timeout(MAILBOX_PROOF, proof)
-            .await
-            .map_err(|_| lost(&"nobody answers there; the code may be used or expired"))??;
+        let until = Instant::now() + MAILBOX_PROOF;
+        let silent = |_| lost(&"nobody answers there; the code may be used or expired");
+        let met = timeout_at(until, met(&mut told)).await;
+        let (attempt, proved, line) = met.map_err(silent)??;
+        let mut pairing = self.pairing(proved)?;
+        let words = timeout_at(until, prove(&mut pairing, &line, &mut told)).await;
+        if !matches!(words, Ok(Ok(_))) {
+            pairing.cancel();
+            flush(&mut pairing, &line);
+        }
+        let words = words.map_err(silent)??;
         post.keep(Some(attempt));
         Ok(Proven {
             pairing,
