@@ -25,7 +25,7 @@ use crate::rows::{
 
 /// Raised whenever [`Ask`] or [`Tell`] changes, so that a command line never
 /// talks past a node of another build.
-pub const API: u32 = 11;
+pub const API: u32 = 12;
 
 /// From the command line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -113,12 +113,7 @@ pub enum Ask {
         follow: bool,
     },
     /// Let another device join this account.
-    DeviceAdd {
-        /// Addresses to put into the code; empty takes the node's own.
-        addrs: Vec<std::net::IpAddr>,
-        /// What it will be allowed.
-        role: Role,
-    },
+    DeviceAdd(AddAsk),
     /// Join the account of the device that shows this code.
     DeviceJoin {
         /// Either code.
@@ -128,6 +123,8 @@ pub enum Ask {
     },
     /// The devices of the account.
     DeviceList,
+    /// Forget a mailbox that came with a code.
+    MailboxForget(String),
     /// Something of the recovery key, or of the account's copy.
     Recovery(RecoveryAsk),
     /// Remove devices from the account.
@@ -201,6 +198,19 @@ impl FlowFilter {
             && (self.class.is_none() || self.class == row.dst_class)
             && (self.port.is_none() || self.port == row.dst_port)
     }
+}
+
+/// What a code for another device is made of.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AddAsk {
+    /// Addresses to put into the long one; empty takes the node's own.
+    pub addrs: Vec<std::net::IpAddr>,
+    /// None at all.
+    pub no_addr: bool,
+    /// No mailbox either.
+    pub no_mailbox: bool,
+    /// What the other device will be allowed.
+    pub role: Role,
 }
 
 /// How a reach is changed.
@@ -337,6 +347,8 @@ pub enum Tell {
         short: Option<String>,
         /// Where the pairing is waited for.
         at: Vec<std::net::SocketAddr>,
+        /// The mailbox that the long one names, `KEY@HOST:PORT`.
+        mailbox: Option<String>,
         /// Why the short code is not there, or does not find the device by itself.
         why: Option<String>,
     },
@@ -361,6 +373,8 @@ pub enum Tell {
         device: DeviceId,
         /// What the new device is allowed.
         role: Role,
+        /// At the new device: the mailbox of the code, which it goes on using.
+        mailbox: Option<String>,
     },
     /// The words of the recovery key; `None` where they are not kept here.
     RecoveryWords(Option<Vec<String>>),

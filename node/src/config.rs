@@ -19,7 +19,7 @@ const MAX_CONFIG: u64 = 64 << 10;
 /// Most boxes that have settings of their own.
 const MAX_BOXES: usize = 1024;
 /// Most mailboxes.
-const MAX_MAILBOXES: usize = 4;
+pub(crate) const MAX_MAILBOXES: usize = 4;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The window where nothing is said.
 const WINDOW: Window = Window(DAY.saturating_mul(30));

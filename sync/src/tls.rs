@@ -97,12 +97,13 @@ impl Identity {
         Arc::new(RawKeys { trust, algorithms })
     }
 
-    /// `alpn`: the protocols, the one that is preferred first.
-    pub(crate) fn server(
+    /// TLS of the side that is dialled, for any transport. `alpn`: the protocols, the one
+    /// that is preferred first.
+    pub(crate) fn server_tls(
         &self,
         trust: Trust,
         alpn: &[&[u8]],
-    ) -> Result<quinn::ServerConfig, TlsError> {
+    ) -> Result<rustls::ServerConfig, TlsError> {
         let resolver = rustls::server::AlwaysResolvesServerRawPublicKeys::new(self.key.clone());
         let mut tls = rustls::ServerConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -113,6 +114,35 @@ impl Identity {
         tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
         tls.max_early_data_size = 0;
+        Ok(tls)
+    }
+
+    /// TLS of the side that dials. `alpn` as for [`Self::server_tls`].
+    pub(crate) fn client_tls(
+        &self,
+        trust: Trust,
+        alpn: &[&[u8]],
+    ) -> Result<rustls::ClientConfig, TlsError> {
+        let resolver = rustls::client::AlwaysResolvesClientRawPublicKeys::new(self.key.clone());
+        let mut tls = rustls::ClientConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(self.verifier(trust))
+            .with_client_cert_resolver(Arc::new(resolver));
+        tls.alpn_protocols = alpn.iter().map(|alpn| alpn.to_vec()).collect();
+        tls.resumption = rustls::client::Resumption::disabled();
+        tls.enable_early_data = false;
+        tls.enable_sni = false;
+        Ok(tls)
+    }
+
+    /// `alpn` as for [`Self::server_tls`].
+    pub(crate) fn server(
+        &self,
+        trust: Trust,
+        alpn: &[&[u8]],
+    ) -> Result<quinn::ServerConfig, TlsError> {
+        let tls = self.server_tls(trust, alpn)?;
         let mut config =
             quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
         config.transport_config(Arc::new(transport(1, STREAM_WINDOW)));
@@ -125,22 +155,13 @@ impl Identity {
         Ok(config)
     }
 
-    /// `alpn` as for [`Self::server`].
+    /// `alpn` as for [`Self::server_tls`].
     pub(crate) fn client(
         &self,
         trust: Trust,
         alpn: &[&[u8]],
     ) -> Result<quinn::ClientConfig, TlsError> {
-        let resolver = rustls::client::AlwaysResolvesClientRawPublicKeys::new(self.key.clone());
-        let mut tls = rustls::ClientConfig::builder_with_provider(self.provider.clone())
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(self.verifier(trust))
-            .with_client_cert_resolver(Arc::new(resolver));
-        tls.alpn_protocols = alpn.iter().map(|alpn| alpn.to_vec()).collect();
-        tls.resumption = rustls::client::Resumption::disabled();
-        tls.enable_early_data = false;
-        tls.enable_sni = false;
+        let tls = self.client_tls(trust, alpn)?;
         let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
         config.transport_config(Arc::new(transport(0, STREAM_WINDOW)));
         Ok(config)
@@ -172,7 +193,12 @@ pub(crate) fn peer_key(connection: &quinn::Connection) -> Option<[u8; 32]> {
         .peer_identity()?
         .downcast::<Vec<CertificateDer<'static>>>()
         .ok()?;
-    match identity.as_slice() {
+    only_key(&identity)
+}
+
+/// The key of a peer that showed one and no more.
+pub(crate) fn only_key(shown: &[CertificateDer<'_>]) -> Option<[u8; 32]> {
+    match shown {
         [spki] => raw_key(spki),
         _ => None,
     }

@@ -37,6 +37,7 @@ fn the_help_is_the_reference() {
         ("device", "add"),
         ("device", "join"),
         ("device", "list"),
+        ("device", "forget"),
         ("device", "recovery"),
         ("device", "recover"),
         ("store", "check"),

@@ -12,15 +12,15 @@ use crate::common::{LIMIT, attached, boxed, daemon, flows, hears_of, pair, row_o
 /// Where the mailbox listens.
 const PORT: u16 = 7000;
 /// A connection that is lost without a word, and the next one to a mailbox.
-const AGAIN: Duration = Duration::from_secs(60);
-const FETCH: &str = "curl -sS -o /dev/null http://shop.example/";
+pub(crate) const AGAIN: Duration = Duration::from_secs(60);
+pub(crate) const FETCH: &str = "curl -sS -o /dev/null http://shop.example/";
 
 /// Two devices of one account that cannot reach each other, and a third node for the
 /// mailbox, which both reach.
-struct Apart {
-    world: TestWorld,
+pub(crate) struct Apart {
+    pub(crate) world: TestWorld,
     /// `KEY@HOST:PORT`.
-    address: String,
+    pub(crate) address: String,
     mailbox: Option<Running>,
 }
 
@@ -42,6 +42,19 @@ impl Apart {
             node.signal(Signal::SIGTERM);
             let _left = node.finish(LIMIT).ok();
         }
+        let apart = Self::of(world, devices, words);
+        for n in 1..=devices {
+            apart.names_mailbox(&format!("n{n}"));
+        }
+        apart
+    }
+
+    /// Devices that know nothing of each other.
+    pub(crate) fn strangers(devices: u8) -> Self {
+        Self::of(TestWorld::new(devices + 1), devices, &[])
+    }
+
+    fn of(world: TestWorld, devices: u8, words: &[&str]) -> Self {
         for n in 1..=devices {
             isolate(&world, &format!("n{n}"));
         }
@@ -51,11 +64,13 @@ impl Apart {
             mailbox: None,
         };
         apart.start(words);
-        for n in 1..=devices {
-            let text = format!("[sync]\nmailbox = \"{}\"\n", apart.address);
-            configure(&apart.world, &format!("n{n}"), &text);
-        }
         apart
+    }
+
+    /// A device's configuration names the mailbox.
+    pub(crate) fn names_mailbox(&self, node: &str) {
+        let text = format!("[sync]\nmailbox = \"{}\"\n", self.address);
+        configure(&self.world, node, &text);
     }
 
     fn host(&self) -> String {
@@ -68,7 +83,7 @@ impl Apart {
     }
 
     /// Starts the mailbox with further words, and waits until it says where it is.
-    fn start(&mut self, words: &[&str]) {
+    pub(crate) fn start(&mut self, words: &[&str]) {
         let host = self.host();
         let node = self.world.node(&host).unwrap();
         let listen = format!("0.0.0.0:{PORT}");
@@ -83,14 +98,14 @@ impl Apart {
         self.mailbox = Some(running);
     }
 
-    fn end(&mut self, signal: Signal) {
+    pub(crate) fn end(&mut self, signal: Signal) {
         let running = self.mailbox.take().unwrap();
         running.signal(signal);
         let _ended = running.finish(LIMIT);
     }
 
     /// What a device says of its mailbox.
-    fn row(&self, node: &str) -> Value {
+    pub(crate) fn row(&self, node: &str) -> Value {
         let rows = self
             .world
             .run(node, &["device", "list", "--json"])
@@ -101,7 +116,7 @@ impl Apart {
     }
 
     #[track_caller]
-    fn until(&self, node: &str, wanted: impl Fn(&Value) -> bool) {
+    pub(crate) fn until(&self, node: &str, wanted: impl Fn(&Value) -> bool) {
         let mut last = Value::Null;
         let found = wait_until(AGAIN, || {
             last = self.row(node);
@@ -112,7 +127,7 @@ impl Apart {
 
     /// Waits until a device has all that another has of a box.
     #[track_caller]
-    fn same(&self, from: &str, to: &str, name: &str) {
+    pub(crate) fn same(&self, from: &str, to: &str, name: &str) {
         let ours = flows(&self.world, from, name);
         assert!(!ours.is_empty());
         let mut theirs = None;
@@ -124,7 +139,7 @@ impl Apart {
         assert!(same, "{ours:#?}\n{theirs:?}\n{}", self.row(to));
     }
 
-    fn never_met(&self, node: &str) {
+    pub(crate) fn never_met(&self, node: &str) {
         let rows = self
             .world
             .run(node, &["device", "list", "--json"])
@@ -164,7 +179,7 @@ def index(blob):
 
 /// Ports of a bridge that are isolated reach each other by nothing; the others and the
 /// router they reach (ip-link(8), `bridge_slave`).
-fn isolate(world: &TestWorld, node: &str) {
+pub(crate) fn isolate(world: &TestWorld, node: &str) {
     let words = [
         "link",
         "set",
@@ -179,7 +194,7 @@ fn isolate(world: &TestWorld, node: &str) {
     assert_eq!(done.code, Some(0), "{done}");
 }
 
-fn configure(world: &TestWorld, node: &str, text: &str) {
+pub(crate) fn configure(world: &TestWorld, node: &str, text: &str) {
     let script = format!(
         "mkdir -p $XDG_CONFIG_HOME/bailey && printf '%s' '{text}' > $XDG_CONFIG_HOME/bailey/config.toml"
     );

@@ -34,6 +34,7 @@ mod metrics;
 mod names;
 mod network;
 mod pairing;
+mod pairing_by_mailbox;
 mod pcap;
 mod ping;
 mod programs;

@@ -86,6 +86,7 @@ pub fn targets() -> Vec<Target> {
         target("lan", talk::lan, talk::lans()),
         target("mailbox", mail::mailbox, mail::devices()),
         target("mail", mail::device, mail::mailboxes()),
+        target("pieces", mail::pieces, mail::attempts()),
         target("texts", texts::run, pool::texts()),
         target("box_plan", boxes::run, boxes::boxes()),
         target(

@@ -154,7 +154,12 @@ impl DeviceKeys {
     #[must_use]
     pub fn here_key(&self) -> EpochKey {
         let mut key = [0; 32];
-        expand(b"bailey/here/v1\0", &self.ed25519_secret(), &[], &mut key);
+        expand(
+            b"bailey/here/v1\0",
+            &self.ed25519_secret()[..],
+            &[],
+            &mut key,
+        );
         EpochKey(key)
     }
 
@@ -188,7 +193,7 @@ impl DeviceKeys {
     pub fn own(&self, domain: &'static str, info: &[u8]) -> Zeroizing<[u8; 32]> {
         let half = Zeroizing::new(self.agreement().to_bytes());
         let mut secret = Zeroizing::new([0; 32]);
-        expand(domain.as_bytes(), &half, info, secret.as_mut());
+        expand(domain.as_bytes(), &half[..], info, secret.as_mut());
         secret
     }
 
@@ -402,7 +407,7 @@ pub(crate) fn canonical_ed25519(bytes: &[u8; 32]) -> Result<VerifyingKey, WeakKe
 }
 
 /// HKDF-SHA256. The outputs asked for here are 32, 64 and 96 bytes.
-pub(crate) fn expand(salt: &[u8], secret: &[u8; 32], info: &[u8], out: &mut [u8]) {
+pub(crate) fn expand(salt: &[u8], secret: &[u8], info: &[u8], out: &mut [u8]) {
     Hkdf::<Sha256>::new(Some(salt), secret)
         .expand(info, out)
         .expect("HKDF-SHA256 gives up to 8160 bytes, at most 96 are asked for");

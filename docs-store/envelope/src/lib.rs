@@ -32,7 +32,7 @@ pub use id::{ChainId, DocId, Hash, Head};
 pub use keys::{DeviceKeys, DevicePublic, EpochKey, KeyId, RecoverySeed, SegmentKey};
 pub use mail::{
     BLOB_SIZES, BlobError, Inbox, MAX_BLOB, MAX_MAILED, MailKey, MailOpenError, MailSealError,
-    TopicId, verify_blob, week_of,
+    PAIR_SECRET_LEN, PairWay, TopicId, verify_blob, week_of,
 };
 pub use seal::{
     Sealed, Verified, open_row, open_row_of_one, padded_len, seal, seal_row, sign_plain, verify,

@@ -84,6 +84,18 @@ pub struct Inbox {
     pub week: u64,
 }
 
+/// Bytes of the secret in a long code.
+pub const PAIR_SECRET_LEN: usize = 10;
+
+/// Which way the blobs of a pairing's topic go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PairWay {
+    /// To the device of the account, which shows the code.
+    ToHost,
+    /// To the new device.
+    ToJoiner,
+}
+
 /// What is not put into a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MailSealError {
@@ -168,10 +180,22 @@ impl MailKey {
         let week = inbox.week.to_be_bytes();
         let info = [&inbox.account.0[..], &inbox.from.0, &inbox.to.0, &week].concat();
         let shared = Zeroizing::new(shared.to_bytes());
-        Ok(Self::derive(b"bailey/mail/inbox/v1\0", &shared, &info))
+        Ok(Self::derive(b"bailey/mail/inbox/v1\0", &shared[..], &info))
     }
 
-    fn derive(salt: &[u8], secret: &[u8; 32], info: &[u8]) -> Self {
+    /// The topic of one way of a pairing, in the mailbox of this key. Whoever has the
+    /// secret of the long code finds it.
+    #[must_use]
+    pub fn of_pairing(secret: &[u8; PAIR_SECRET_LEN], mailbox: &[u8; 32], way: PairWay) -> Self {
+        let way = match way {
+            PairWay::ToHost => 0,
+            PairWay::ToJoiner => 1,
+        };
+        let info = [&mailbox[..], &[way]].concat();
+        Self::derive(b"bailey/mail/pair/v1\0", secret, &info)
+    }
+
+    fn derive(salt: &[u8], secret: &[u8], info: &[u8]) -> Self {
         let mut out = Zeroizing::new([0; 96]);
         expand(salt, secret, info, out.as_mut());
         let mut key = Self {

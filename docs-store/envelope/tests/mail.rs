@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use bailey_envelope::{DeviceKeys, EpochKey, Inbox, MailKey, verify_blob, week_of};
+use bailey_envelope::{DeviceKeys, EpochKey, Inbox, MailKey, PairWay, verify_blob, week_of};
 use bailey_model::AccountId;
 
 const FILE: &str = include_str!("../vectors/mail-v1.txt");
@@ -35,6 +35,10 @@ fn inbox() -> MailKey {
     key
 }
 
+fn pair(way: PairWay) -> MailKey {
+    MailKey::of_pairing(&[0x33; 10], &[0x44; 32], way)
+}
+
 fn cases() -> Vec<(&'static str, MailKey, Vec<u8>)> {
     let epoch = || MailKey::of_epoch(&EpochKey::generate([0x22; 32]));
     vec![
@@ -43,6 +47,12 @@ fn cases() -> Vec<(&'static str, MailKey, Vec<u8>)> {
         ("epoch-longest-of-1k", epoch(), vec![0xab; 878]),
         ("inbox", inbox(), b"a record".to_vec()),
         ("inbox-4k", inbox(), vec![0xcd; 879]),
+        ("pair-to-host", pair(PairWay::ToHost), b"a piece".to_vec()),
+        (
+            "pair-to-joiner",
+            pair(PairWay::ToJoiner),
+            b"a piece".to_vec(),
+        ),
     ]
 }
 

@@ -347,6 +347,8 @@ pub(crate) enum DeviceVerb {
     Join(DeviceJoinArgs),
     /// List the devices of the account.
     List(JsonArgs),
+    /// Forget a mailbox that the code named when this device joined.
+    Forget(DeviceForgetArgs),
     /// Write down the key that brings the account back, and check what is on paper.
     Recovery(RecoveryArgs),
     /// Bring an account back on a device that has none, by its recovery key and a copy.
@@ -382,8 +384,14 @@ pub(crate) struct AccountAddArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DeviceAddArgs {
     /// Address under which the other device reaches this one (repeatable).
-    #[arg(long = "addr", value_name = "ADDRESS")]
+    #[arg(long = "addr", value_name = "ADDRESS", conflicts_with = "no_addr")]
     pub(crate) addrs: Vec<IpAddr>,
+    /// No address in the long code: it works through the mailbox alone.
+    #[arg(long, conflicts_with = "no_mailbox")]
+    pub(crate) no_addr: bool,
+    /// No mailbox in the long code.
+    #[arg(long)]
+    pub(crate) no_mailbox: bool,
     /// What the other device may do: `watch` reads, `stop` may stop boxes too, `full` may
     /// also add and remove devices, `runs` reads nothing of others.
     #[arg(long, value_name = "ROLE", default_value = "full", value_parser = role)]
@@ -458,6 +466,13 @@ pub(crate) struct MailboxArgs {
         value_name = "WORDS"
     )]
     pub(crate) words: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeviceForgetArgs {
+    /// The mailbox: HOST:PORT, or the first digits of its key.
+    #[arg(value_name = "MAILBOX")]
+    pub(crate) mailbox: String,
 }
 
 #[derive(Debug, Args)]

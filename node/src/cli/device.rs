@@ -5,9 +5,9 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use bailey_docs_store::Role;
 use serde_json::json;
 
-use super::args::{DeviceAddArgs, DeviceJoinArgs, JsonArgs};
+use super::args::{DeviceAddArgs, DeviceForgetArgs, DeviceJoinArgs, JsonArgs};
 use super::{out, read, recovery};
-use crate::api::{Ask, Failure, Tell};
+use crate::api::{AddAsk, Ask, Failure, Tell};
 use crate::client::Client;
 use crate::paths::Paths;
 use crate::rows::{DeviceRow, GapRow, MailboxRow};
@@ -15,24 +15,37 @@ use crate::show;
 
 /// Lets another device join.
 pub(super) fn add(args: &DeviceAddArgs) -> Result<u8, Failure> {
-    let mut client = ask(&Ask::DeviceAdd {
+    let mut client = ask(&Ask::DeviceAdd(AddAsk {
         addrs: args.addrs.clone(),
+        no_addr: args.no_addr,
+        no_mailbox: args.no_mailbox,
         role: args.role,
-    })?;
+    }))?;
     loop {
         match client.receive()?.value {
             Tell::Codes {
                 long,
                 short,
                 at,
+                mailbox,
                 why,
-            } if args.json => {
-                let row = json!({"v": 1, "code": long, "short": short, "at": at, "why": why});
-                out::json(&row)?;
-            }
+            } if args.json => out::json(&json!({
+                "v": 1, "code": long, "short": short, "at": at, "mailbox": mailbox, "why": why,
+            }))?,
             Tell::Codes {
-                long, short, why, ..
-            } => show_codes(&long, short.as_deref(), why.as_deref(), args.no_qr)?,
+                long,
+                short,
+                mailbox,
+                why,
+                ..
+            } => {
+                let found = short.as_deref().is_some_and(|_| why.is_none());
+                show_codes(&long, short.as_deref(), why.as_deref())?;
+                if let Some(mailbox) = mailbox {
+                    out::line(&by_mailbox(&mailbox, found))?;
+                }
+                show_picture(&long, args.no_qr)?;
+            }
             Tell::ShortBurnt if args.json => out::json(&json!({"v": 1, "state": "short burnt"}))?,
             Tell::ShortBurnt => out::say(
                 "somebody tried a wrong short code: it is worthless now. The long one still works.",
@@ -66,19 +79,34 @@ pub(super) fn add(args: &DeviceAddArgs) -> Result<u8, Failure> {
                 account,
                 device,
                 role,
-            } => return joined(&account, &device, role, args.json),
+                ..
+            } => return joined(&account, &device, role, None, args.json),
             Tell::Failed(failure) => return Err(failure),
             _ => {}
         }
     }
 }
 
-fn show_codes(
-    long: &str,
-    short: Option<&str>,
-    why: Option<&str>,
-    no_qr: bool,
-) -> Result<(), Failure> {
+/// `HOST:PORT` of a mailbox.
+fn place_of(mailbox: &str) -> String {
+    let place = mailbox.split_once('@').map_or(mailbox, |(_, place)| place);
+    show::text(place)
+}
+
+/// What is to be known of a long code with a mailbox in it.
+fn by_mailbox(mailbox: &str, found: bool) -> String {
+    let place = place_of(mailbox);
+    let short = match found {
+        true => " The short one goes by this network alone.",
+        false => "",
+    };
+    format!(
+        "The long code names the mailbox {place}: it works where both reach that, and the other \
+         device goes on using it (--no-mailbox leaves it out).{short}\n"
+    )
+}
+
+fn show_codes(long: &str, short: Option<&str>, why: Option<&str>) -> Result<(), Failure> {
     if let Some(short) = short {
         out::line(&format!(
             "On the other device, within 5 minutes:\n\n    bailey device join {short}\n\n\
@@ -92,6 +120,10 @@ fn show_codes(
     if let Some(why) = why {
         out::say(&show::sentence(why));
     }
+    Ok(())
+}
+
+fn show_picture(long: &str, no_qr: bool) -> Result<(), Failure> {
     match super::qr::on_terminal(long).filter(|_| !no_qr) {
         Some(picture) => out::line(&picture),
         None => Ok(()),
@@ -122,15 +154,28 @@ pub(super) fn join(args: &DeviceJoinArgs) -> Result<u8, Failure> {
                     show::text(&name)
                 ))?;
             }
+            Tell::Note(text) => out::say(&show::sentence(&text)),
             Tell::Joined {
                 account,
                 device,
                 role,
-            } => return joined(&account, &device, role, args.json),
+                mailbox,
+            } => return joined(&account, &device, role, mailbox.as_deref(), args.json),
             Tell::Failed(failure) => return Err(failure),
             _ => {}
         }
     }
+}
+
+/// Forgets a mailbox that came with a code.
+pub(super) fn forget(args: &DeviceForgetArgs) -> Result<u8, Failure> {
+    read::each(
+        &Ask::MailboxForget(args.mailbox.clone()),
+        |tell| match tell {
+            Tell::Note(text) => out::line(&show::sentence(&text)),
+            _ => Ok(()),
+        },
+    )
 }
 
 /// Lists the account's devices.
@@ -191,6 +236,9 @@ fn mailbox_state(row: &MailboxRow) -> String {
     if row.went_back {
         said.push("it went back behind what it had".to_owned());
     }
+    if row.from_code {
+        said.push("named by the code".to_owned());
+    }
     if row.bad > 0 {
         said.push(format!("{} of what it gave was good for nothing", row.bad));
     }
@@ -249,6 +297,7 @@ fn joined(
     account: &bailey_model::AccountId,
     device: &bailey_model::DeviceId,
     role: Role,
+    mailbox: Option<&str>,
     as_json: bool,
 ) -> Result<u8, Failure> {
     let (account, device) = (account.to_string(), device.to_string());
@@ -256,12 +305,20 @@ fn joined(
         let role = role.as_str();
         out::json(&json!({
             "v": 1, "state": "joined", "account": account, "device": device, "role": role,
+            "mailbox": mailbox,
         }))?;
     } else {
         out::line(&format!(
             "Both devices are in one account, the new one as `{}`.",
             role.as_str()
         ))?;
+        if let Some(mailbox) = mailbox {
+            let place = place_of(mailbox);
+            out::line(&format!(
+                "This one goes on using the mailbox {place}, which the code named. To forget it: {}",
+                crate::account::command(&format!("device forget {place}"))
+            ))?;
+        }
     }
     Ok(0)
 }

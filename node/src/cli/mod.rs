@@ -81,6 +81,7 @@ fn dispatch(verb: Verb) -> Result<u8, Failure> {
         Verb::Device(DeviceVerb::Add(args)) => device::add(&args),
         Verb::Device(DeviceVerb::Join(args)) => device::join(&args),
         Verb::Device(DeviceVerb::List(args)) => device::list(&args),
+        Verb::Device(DeviceVerb::Forget(args)) => device::forget(&args),
         Verb::Device(DeviceVerb::Recovery(args)) => recovery::recovery(&args),
         Verb::Device(DeviceVerb::Recover(args)) => recovery::recover(&args),
         Verb::Device(DeviceVerb::Remove(args)) => members::remove(&args),

@@ -5,6 +5,7 @@
 //! over, and what it keeps back is seen by what devices say of their heads.
 
 mod kept;
+mod learned;
 mod puts;
 mod running;
 mod takes;
@@ -60,6 +61,8 @@ pub(crate) struct MailSaid {
 pub(super) struct Mailboxes {
     began: Instant,
     all: Vec<Running>,
+    /// Those that a code named, once they were read.
+    learned: Option<Vec<MailAddress>>,
     topics: Vec<TopicId>,
     week: u64,
     topics_asked: bool,
@@ -73,6 +76,7 @@ impl Default for Mailboxes {
         Self {
             began: Instant::now(),
             all: Vec::new(),
+            learned: None,
             topics: Vec::new(),
             week: 0,
             topics_asked: false,
@@ -128,18 +132,16 @@ impl Node {
             return;
         }
         if self.mailboxes.all.is_empty() {
-            let addresses = self.config.sync.mailboxes.clone();
-            for (at, address) in addresses.into_iter().enumerate() {
+            for (at, address) in self.mail_addresses().into_iter().enumerate() {
                 let begun = self.begin_mailbox(Mailbox(at), address);
                 self.mailboxes.all.extend(begun);
             }
             self.mailboxes.topics_at = None;
         }
         for at in 0..self.mailboxes.all.len() {
-            if self.mailboxes.all.get(at).is_some_and(Running::is_gone) {
-                let Some(address) = self.mailboxes.all.get(at).map(|it| it.address.clone()) else {
-                    continue;
-                };
+            let it = self.mailboxes.all.get(at);
+            if let Some(it) = it.filter(|it| it.is_gone() && !it.forgotten) {
+                let address = it.address.clone();
                 self.keep_mailbox(Mailbox(at));
                 if let (Some(begun), Some(place)) = (
                     self.begin_mailbox(Mailbox(at), address),
@@ -561,8 +563,10 @@ impl Node {
             bad: it.bad,
             went_back: it.went_back,
             older_than: it.older.map(|device| self.fold.device_name(device)),
+            from_code: self.mailboxes.is_learned(&it.address),
         };
-        self.mailboxes.all.iter().map(row).collect()
+        let used = self.mailboxes.all.iter().filter(|it| !it.forgotten);
+        used.map(row).collect()
     }
 }
 

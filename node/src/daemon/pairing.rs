@@ -10,13 +10,14 @@
 
 mod links;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bailey_docs_store::{AddOffer, DeviceKeys, Role};
 use bailey_model::{AccountId, DeviceId};
+use bailey_sync::mail::MailAddress;
 use bailey_sync::pair::{
-    HostCommand, HostEvent, JoinCommand, JoinConfig, JoinEvent, MAX_SHORT_CODES, PairHost,
+    AnyCode, HostCommand, HostEvent, JoinCommand, JoinConfig, JoinEvent, MAX_SHORT_CODES, PairHost,
     PairHostConfig, VALID_FOR, Welcome, join,
 };
 use tokio::sync::mpsc;
@@ -25,7 +26,7 @@ pub(super) use self::links::{links, own_addrs};
 use super::event::{ConnId, NodeEvent};
 use super::store::StoreAsk;
 use super::{Node, clock};
-use crate::api::{Failure, Grants, Tell};
+use crate::api::{AddAsk, Failure, Grants, Tell};
 use crate::log::log;
 
 /// Addresses that fit into a code.
@@ -58,11 +59,13 @@ pub(super) enum Running {
         /// What the new device will be allowed.
         role: Role,
         offer: Option<Box<AddOffer>>,
-        device: Option<(bailey_docs_store::DevicePublic, SocketAddr)>,
+        device: Option<bailey_docs_store::DevicePublic>,
         account: Option<AccountId>,
     },
     Join {
         commands: mpsc::Sender<JoinCommand>,
+        /// The mailbox of the code.
+        mailbox: Option<MailAddress>,
         host: Option<DeviceId>,
         /// The account that was offered, and what for.
         offered: Option<(AccountId, Role)>,
@@ -75,23 +78,25 @@ pub(super) enum Running {
 
 impl Node {
     /// Shows a code and waits for the other device.
-    pub(super) fn begin_add(
-        &mut self,
-        conn: ConnId,
-        addrs: &[IpAddr],
-        role: Role,
-    ) -> Result<(), Failure> {
+    pub(super) fn begin_add(&mut self, conn: ConnId, ask: &AddAsk) -> Result<(), Failure> {
         self.start_endpoint()?;
-        let advertise = if addrs.is_empty() {
-            own_addrs()
-        } else {
-            addrs.to_vec()
+        let role = ask.role;
+        let advertise = match (ask.no_addr, ask.addrs.as_slice()) {
+            (true, _) => Vec::new(),
+            (false, []) => own_addrs(),
+            (false, addrs) => addrs.to_vec(),
         };
-        if advertise.is_empty() {
-            return Err(
-                Failure::host("this device has no address that another could reach")
-                    .hint("--addr, if there is one after all"),
-            );
+        let mailbox = match ask.no_mailbox {
+            true => None,
+            false => self.mailbox_for_code(),
+        };
+        if ask.no_addr && mailbox.is_none() {
+            return Err(Failure::usage("a code without an address needs a mailbox")
+                .hint("[sync] mailbox in config.toml names one"));
+        }
+        if advertise.is_empty() && mailbox.is_none() {
+            let none = "this device has no address that another could reach, and no mailbox";
+            return Err(Failure::host(none).hint("--addr, if there is one after all"));
         }
         let short = self.short_codes.take(clock::moment().up_ms);
         let config = PairHostConfig {
@@ -100,6 +105,7 @@ impl Node {
             name: self.name.clone(),
             listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
             advertise: advertise.into_iter().take(MAX_ADDRS).collect(),
+            mailbox: mailbox.clone(),
             short: short.is_ok(),
             links: links(),
             valid_for: VALID_FOR,
@@ -130,6 +136,7 @@ impl Node {
             long: host.code().to_string(),
             short: host.short().map(ToString::to_string),
             at: host.code().addrs().to_vec(),
+            mailbox: mailbox.map(|mailbox| mailbox.to_string()),
             why,
         };
         self.tell(conn, tell);
@@ -147,19 +154,25 @@ impl Node {
             return Err(Failure::usage("this device belongs to an account already")
                 .hint("a device joins before its first box; see docs/adr/0005"));
         }
+        let code: AnyCode = code
+            .parse()
+            .map_err(|error| Failure::usage(format!("{error}")))?;
+        let mailbox = match &code {
+            AnyCode::Long(code) => code.mailbox().cloned(),
+            AnyCode::Short(_) => None,
+        };
         let config = JoinConfig {
             ed25519_secret: *self.keys.ed25519_secret(),
             device: self.keys.public(),
             name: self.name.clone(),
-            code: code
-                .parse()
-                .map_err(|error| Failure::usage(format!("{error}")))?,
+            code,
             addrs,
             links: links(),
         };
         let (commands, events) = join(config).map_err(|error| Failure::host(error.to_string()))?;
         let running = Running::Join {
             commands,
+            mailbox,
             host: None,
             offered: None,
             done: false,
@@ -205,7 +218,7 @@ impl Node {
             return;
         };
         let sent = commands.try_send(HostCommand::Confirm(same)).is_ok();
-        let (Some((device, _)), role) = (*device, *role) else {
+        let (Some(device), role) = (*device, *role) else {
             return;
         };
         if same && sent {
@@ -256,14 +269,22 @@ impl Node {
                     "a device with an earlier release of bailey tried to join; it needs this one's";
                 self.tell(conn, Tell::Note(text.to_owned()));
             }
+            HostEvent::Away(why) => {
+                let text = format!("the mailbox of the long code is not reached: {why}");
+                self.tell(conn, Tell::Note(text));
+            }
             HostEvent::Words {
                 words,
                 device: public,
                 name,
                 remote,
             } => {
-                *device = Some((public, remote));
+                *device = Some(public);
                 let role = *role;
+                if remote.is_none() {
+                    let text = "the other device comes through the mailbox";
+                    self.tell(conn, Tell::Note(text.to_owned()));
+                }
                 let tell = Tell::Words {
                     words: words.join(" "),
                     name,
@@ -285,7 +306,7 @@ impl Node {
                 }
             }
             HostEvent::Done => {
-                let (account, device) = (*account, device.map(|(public, _)| public.id()));
+                let (account, device) = (*account, device.map(|public| public.id()));
                 let role = *role;
                 self.pairings.remove(&conn);
                 if let (Some(account), Some(device)) = (account, device) {
@@ -293,6 +314,7 @@ impl Node {
                         account,
                         device,
                         role,
+                        mailbox: None,
                     };
                     self.tell(conn, tell);
                 }
@@ -304,6 +326,7 @@ impl Node {
     fn on_join(&mut self, conn: ConnId, event: JoinEvent) {
         let Some(Running::Join {
             commands,
+            mailbox,
             host,
             offered,
             done,
@@ -342,26 +365,8 @@ impl Node {
                 }
             }
             JoinEvent::Welcome { welcome, host: at } => {
-                let port = welcome.session_port;
-                let further = welcome
-                    .addrs
-                    .iter()
-                    .map(|addr| SocketAddr::new(addr.ip(), port));
-                let addrs = std::iter::once(at).chain(further).collect();
-                let envelopes = welcome.envelopes;
-                // The account that was offered and signed for, and no other.
-                match (first_account(&envelopes), *offered, *host) {
-                    (Some(account), Some((known, _)), Some(host)) if account == known => {
-                        self.ask_store(StoreAsk::Join {
-                            conn,
-                            account,
-                            envelopes,
-                            host,
-                            addrs,
-                        });
-                    }
-                    _ => self.end_pairing(conn, "the welcome is of another account".to_owned()),
-                }
+                let named = (mailbox.clone(), *offered, *host);
+                self.on_welcome(conn, welcome, at, named);
             }
             JoinEvent::Done => {
                 *done = true;
@@ -370,6 +375,40 @@ impl Node {
                 }
             }
             JoinEvent::Failed(error) => self.end_pairing(conn, error.to_string()),
+        }
+    }
+
+    /// What the host gave, and what the code, the offer and the connection said before.
+    fn on_welcome(
+        &mut self,
+        conn: ConnId,
+        welcome: Welcome,
+        at: Option<SocketAddr>,
+        (mailbox, offered, host): (
+            Option<MailAddress>,
+            Option<(AccountId, Role)>,
+            Option<DeviceId>,
+        ),
+    ) {
+        let port = welcome.session_port;
+        let further = welcome.addrs.iter();
+        let further = further.map(|addr| SocketAddr::new(addr.ip(), port));
+        let addrs = at.into_iter().chain(further).collect();
+        let envelopes = welcome.envelopes;
+        // The account that was offered and signed for, and no other.
+        match (first_account(&envelopes), offered, host) {
+            (Some(account), Some((known, _)), Some(host)) if account == known => {
+                // Before it is a member: a node that ends here still finds it.
+                self.learn_mailbox(conn, mailbox);
+                self.ask_store(StoreAsk::Join {
+                    conn,
+                    account,
+                    envelopes,
+                    host,
+                    addrs,
+                });
+            }
+            _ => self.end_pairing(conn, "the welcome is of another account".to_owned()),
         }
     }
 
@@ -441,18 +480,25 @@ impl Node {
         // The last frame to the host is on its way until `done`; the command
         // line, and the pairing with it, may be gone by now.
         let mut role = Role::Runs;
+        let mut mailbox = None;
         if let Some(Running::Join {
             done,
             joined,
             offered,
+            mailbox: named,
             ..
         }) = self.pairings.get_mut(&conn)
         {
             *joined = true;
+            mailbox = named.take();
             role = offered.map_or(role, |(_, role)| role);
             if *done || account.is_err() {
                 self.pairings.remove(&conn);
             }
+        }
+        let mailbox = mailbox.filter(|it| self.mailboxes.is_learned(it));
+        if let (Err(_), Some(mailbox)) = (&account, &mailbox) {
+            self.forget_mailbox(mailbox);
         }
         let tell = account
             .map_err(|why| Failure::host(format!("pairing: {why}")))
@@ -465,6 +511,7 @@ impl Node {
                     account,
                     device: host,
                     role,
+                    mailbox: mailbox.map(|mailbox| mailbox.to_string()),
                 })
             });
         self.tell(conn, tell.unwrap_or_else(Tell::Failed));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bailey_docs_store::{DocId, Role, Urgency};
+use bailey_docs_store::{DocId, Urgency};
 use bailey_fence_plan::channel::ToFence;
 use bailey_model::{BoxEnd, DeviceId, Entry, Event, Notice, Timestamp};
 use nix::sys::signal::Signal::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -15,7 +15,7 @@ use super::reading::{Desk, Raised};
 use super::run_state::Phase;
 use super::store::{StoreAsk, Tag};
 use super::{Node, clock};
-use crate::api::{Ask, Failure, FlowFilter, RunAsk, Tell};
+use crate::api::{AddAsk, Ask, Failure, FlowFilter, RunAsk, Tell};
 use crate::rows::FlowRow;
 
 /// Entries that a follower may be behind while its history is read.
@@ -25,7 +25,7 @@ const MAX_PENDING: usize = 65_536;
 #[derive(Debug)]
 pub(super) enum Later {
     Run(Box<RunAsk>, VecDeque<OwnedFd>),
-    DeviceAdd(Vec<std::net::IpAddr>, Role),
+    DeviceAdd(AddAsk),
 }
 
 /// Command lines that see new entries as they are written.
@@ -84,14 +84,13 @@ impl Node {
                 self.on_notices(conn, follow);
                 Ok(())
             }
-            Ask::DeviceAdd { addrs, role } => {
-                self.with_account(conn, Later::DeviceAdd(addrs, role))
-            }
+            Ask::DeviceAdd(ask) => self.with_account(conn, Later::DeviceAdd(ask)),
             Ask::DeviceJoin { code, addrs } => self.begin_join(conn, &code, addrs),
             Ask::DeviceList => {
                 self.on_device_list(conn);
                 Ok(())
             }
+            Ask::MailboxForget(mailbox) => self.on_mailbox_forget(conn, &mailbox),
             Ask::Recovery(ask) => self.on_recovery_ask(conn, ask, fds),
             Ask::DeviceRemove { targets } => self.on_device_remove(conn, &targets),
             Ask::DeviceRole { target, role } => self.on_device_role(conn, &target, &role),
@@ -156,7 +155,7 @@ impl Node {
         }
         match later {
             Later::Run(ask, fds) => self.begin(conn, *ask, fds),
-            Later::DeviceAdd(addrs, role) => self.begin_add(conn, &addrs, role),
+            Later::DeviceAdd(ask) => self.begin_add(conn, &ask),
         }
     }
 

@@ -97,6 +97,8 @@ pub struct MailboxRow {
     pub went_back: bool,
     /// A device that saw a newer head than it tells.
     pub older_than: Option<String>,
+    /// Whether the code by which this device joined named it, and not `config.toml`.
+    pub from_code: bool,
 }
 
 /// Devices that were removed, and what is true of them.

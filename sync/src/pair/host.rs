@@ -9,19 +9,23 @@ use std::time::Duration;
 use bailey_model::AccountId;
 use bailey_session::lan::Service;
 use bailey_session::pair::{
-    MAX_WRONG, PairConfig, PairEnd, PairEvent, PairFailure, Pairing, PasswordKind, refusal,
-    refusal_of_version_1,
+    Attempt, MAX_WRONG, PairConfig, PairEnd, PairEvent, PairFailure, Pairing, PasswordKind,
+    refusal, refusal_of_version_1,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::line::{Line, flush};
+use super::memory::Proved;
+use super::post::{PostConfig, PostTask, PostTold, Side};
 use super::{
     DevicePublic, PEOPLE, PairCode, PairError, PairSecret, PairStartError, QUEUE, ShortCode,
     Welcome, WrongStep, exporter, name_fits, random,
 };
 use crate::accept::{Accepted, Handshakes, Network};
-use crate::io::{self, IoEvent, Writer, code};
+use crate::io::{self, IoEvent, code};
 use crate::lan::{Link, Responder};
+use crate::mail::MailAddress;
 use crate::socket::bind_udp;
 use crate::tls::{Identity, Trust, protocol};
 use crate::{ALPN_PAIR, ALPN_PAIR_BEFORE};
@@ -46,6 +50,8 @@ pub struct PairHostConfig {
     pub listen: SocketAddr,
     /// Our addresses for the code, the likeliest first; at most three are used.
     pub advertise: Vec<IpAddr>,
+    /// The mailbox that the long code names.
+    pub mailbox: Option<MailAddress>,
     /// Whether there is a short code too.
     pub short: bool,
     /// Where a short code's number is answered for.
@@ -98,6 +104,8 @@ pub enum HostEvent {
     ShortBurnt,
     /// A device of an earlier release came, and was told so.
     Older,
+    /// The code's mailbox is not reached now: which, and why.
+    Away(String),
     /// Somebody knew the code: show this; [`HostCommand::Confirm`] follows.
     Words {
         /// To be compared with those on the other screen.
@@ -106,8 +114,8 @@ pub enum HostEvent {
         device: DevicePublic,
         /// Its own word for its name: untrusted text.
         name: String,
-        /// Where it is.
-        remote: SocketAddr,
+        /// Where it is; `None` if it comes through the mailbox.
+        remote: Option<SocketAddr>,
     },
     /// The new device's signature over the offered record.
     Cosigned(Vec<u8>),
@@ -155,13 +163,11 @@ impl PairHost {
             .take(3)
             .map(|ip| SocketAddr::new(*ip, port))
             .collect();
-        let code = PairCode::new(&addrs, secret)?;
-        let short = match config.short {
-            true => Some(ShortCode::of_random(
-                random().map_err(PairStartError::Entropy)?,
-            )),
-            false => None,
-        };
+        let code = PairCode::with_mailbox(&addrs, config.mailbox.clone(), secret)?;
+        let bytes = config.short.then(random).transpose();
+        let short = bytes
+            .map_err(PairStartError::Entropy)?
+            .map(ShortCode::of_random);
         let responder = short.map(|code| {
             // Nothing changes while the code is good: the sender may go.
             let (_, label) = watch::channel(vec![code.slot().to_string()]);
@@ -175,6 +181,14 @@ impl PairHost {
         let (commands, command_rx) = mpsc::channel(QUEUE);
         let (events, event_rx) = mpsc::channel(QUEUE);
         let (tell, told) = mpsc::channel(INTERNAL_QUEUE);
+        let post = config.mailbox.clone().map(|mailbox| PostConfig {
+            mailbox,
+            secret,
+            identity,
+            side: Side::Host,
+        });
+        let start = |post| PostTask::start(post, tell.clone(), Internal::Post);
+        let post = post.map(start).transpose()?;
         let task = Task {
             deadline: Instant::now() + config.valid_for,
             config,
@@ -182,6 +196,7 @@ impl PairHost {
             short,
             responder,
             quic,
+            post,
             events,
             tell,
             handshakes: Handshakes::default(),
@@ -228,11 +243,14 @@ impl PairHost {
 enum Internal {
     Handshake(u64, Option<Box<Accepted>>),
     Io(u64, IoEvent),
+    Post(PostTold),
 }
 
 struct Guest {
     pairing: Pairing,
-    writer: Writer,
+    line: Line,
+    /// Of whom comes through the mailbox.
+    attempt: Option<Attempt>,
 }
 
 /// The task goes on, or ends with this.
@@ -245,6 +263,7 @@ struct Task {
     short: Option<ShortCode>,
     responder: Option<Responder>,
     quic: quinn::Endpoint,
+    post: Option<PostTask>,
     events: mpsc::Sender<HostEvent>,
     tell: mpsc::Sender<Internal>,
     handshakes: Handshakes,
@@ -299,8 +318,10 @@ impl Task {
         // Last frames go out before the writers close their connections.
         for (_, mut guest) in std::mem::take(&mut self.guests) {
             guest.pairing.cancel();
-            flush(&mut guest);
+            flush(&mut guest.pairing, &guest.line);
         }
+        // What goes through the mailbox goes on by itself for a while.
+        drop(self.post);
         drop(self.handshakes);
         let _ = timeout(CLOSING, self.quic.wait_idle()).await;
         self.quic.close(code::LEAVING, b"");
@@ -343,16 +364,45 @@ impl Task {
                     return self.greet(*accepted);
                 }
             }
-            Internal::Io(id, IoEvent::Bytes(bytes)) => {
+            Internal::Io(id, event) => return self.handle_io(id, event),
+            Internal::Post(PostTold::Met(attempt, proved, line)) => {
+                if self.proved.is_none() {
+                    self.last_guest += 1;
+                    self.admit(self.last_guest, proved, line, Some(attempt));
+                }
+            }
+            Internal::Post(PostTold::Io(attempt, event)) => {
+                let mut guests = self.guests.iter();
+                let guest = guests.find(|(_, guest)| guest.attempt == Some(attempt));
+                if let Some((&id, _)) = guest {
+                    return self.handle_io(id, event);
+                }
+            }
+            Internal::Post(PostTold::Away(why)) => {
+                // Nobody who takes no events needs this one.
+                let _full = self.events.try_send(HostEvent::Away(why));
+            }
+            // Said to a joiner alone.
+            Internal::Post(PostTold::Closed) => {}
+        }
+        Ok(())
+    }
+
+    fn handle_io(&mut self, id: u64, event: IoEvent) -> Step {
+        match event {
+            IoEvent::Bytes(bytes) => {
                 if let Some(guest) = self.guests.get_mut(&id) {
                     guest.pairing.handle_bytes(&bytes);
                 }
             }
-            Internal::Io(_, IoEvent::Written) => {}
-            Internal::Io(id, IoEvent::Gone(why)) => {
-                if self.guests.remove(&id).is_some() && self.proved == Some(id) {
-                    return Err(Err(PairError::Lost(why)));
-                }
+            IoEvent::Written => {}
+            IoEvent::Gone(why) => {
+                let gone = self.guests.remove(&id).filter(|_| self.proved == Some(id));
+                return match gone {
+                    None => Ok(()),
+                    Some(guest) if guest.attempt.is_some() => Err(Err(PairError::ByMailbox(why))),
+                    Some(_) => Err(Err(PairError::Lost(why))),
+                };
             }
         }
         Ok(())
@@ -378,31 +428,43 @@ impl Task {
             return Ok(());
         }
         let exporter = exporter(&connection).filter(|_| self.proved.is_none());
-        let (Some(exporter), Ok(entropy)) = (exporter, random()) else {
-            connection.close(code::REFUSED, b"");
-            return Ok(());
-        };
-        let pairing = Pairing::new(PairConfig {
-            end: PairEnd::Host {
-                long: self.secret,
-                short: self.short,
-            },
-            exporter,
-            peer_key: key,
-            device: self.config.device,
-            name: self.config.name.clone(),
-            entropy,
-        });
-        let Ok(pairing) = pairing else {
+        let Some(exporter) = exporter else {
             connection.close(code::REFUSED, b"");
             return Ok(());
         };
         let writer = io::start(connection, send, recv, self.tell.clone(), tag);
+        self.admit(id, Proved { key, exporter }, Line::Direct(writer), None);
+        Ok(())
+    }
+
+    /// Another guest, whose handshake is over. A short code does not go through a
+    /// mailbox.
+    fn admit(&mut self, id: u64, proved: Proved, line: Line, attempt: Option<Attempt>) {
+        let pairing = random().ok().and_then(|entropy| {
+            let config = PairConfig {
+                end: PairEnd::Host {
+                    long: self.secret,
+                    short: self.short.filter(|_| attempt.is_none()),
+                },
+                exporter: proved.exporter,
+                peer_key: proved.key,
+                device: self.config.device,
+                name: self.config.name.clone(),
+                entropy,
+            };
+            Pairing::new(config).ok()
+        });
+        // Without one the connection ends with its line.
+        let Some(pairing) = pairing else { return };
         if self.guests.len() >= MAX_GUESTS {
             self.guests.pop_first();
         }
-        self.guests.insert(id, Guest { pairing, writer });
-        Ok(())
+        let guest = Guest {
+            pairing,
+            line,
+            attempt,
+        };
+        self.guests.insert(id, guest);
     }
 
     /// One guess was made: whoever is at another is refused.
@@ -411,7 +473,7 @@ impl Task {
         self.responder = None;
         for guest in self.guests.values_mut() {
             guest.pairing.burn_short();
-            flush(guest);
+            flush(&mut guest.pairing, &guest.line);
         }
     }
 
@@ -427,7 +489,7 @@ impl Task {
                 self.handle_event(id, event).await?;
             }
             if let Some(guest) = self.guests.get_mut(&id) {
-                flush(guest);
+                flush(&mut guest.pairing, &guest.line);
                 if guest.pairing.is_over() && self.proved != Some(id) {
                     self.guests.remove(&id);
                 }
@@ -446,10 +508,13 @@ impl Task {
                 self.proved = Some(id);
                 self.responder = None;
                 self.deadline = Instant::now() + PEOPLE;
+                if let Some(post) = &self.post {
+                    post.keep(self.guests.get(&id).and_then(|guest| guest.attempt));
+                }
                 for (other, mut guest) in std::mem::take(&mut self.guests) {
                     if other == id {
                         self.guests.insert(other, guest);
-                    } else if let Some(room) = guest.writer.room() {
+                    } else if let Some(room) = guest.line.room() {
                         guest.pairing.cancel();
                         room.send(refusal());
                     }
@@ -464,8 +529,7 @@ impl Task {
                 let Some(guest) = self.guests.get(&id) else {
                     return Ok(());
                 };
-                let remote = guest.writer.connection().remote_address();
-                let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+                let remote = guest.line.remote();
                 HostEvent::Words {
                     words,
                     device,
@@ -481,7 +545,9 @@ impl Task {
             PairEvent::Failed(PairFailure::WrongCode)
                 if self.kind_of(id) == Some(PasswordKind::Short) =>
             {
-                if self.short.is_none() {
+                // Through the mailbox there is none that could be guessed.
+                let mailed = self.guests.get(&id).is_some_and(|it| it.attempt.is_some());
+                if self.short.is_none() || mailed {
                     return Ok(());
                 }
                 self.burn_short();
@@ -503,14 +569,5 @@ impl Task {
         };
         let sent = self.events.send(event).await;
         sent.map_err(|_| Err(PairFailure::CancelledHere.into()))
-    }
-}
-
-fn flush(guest: &mut Guest) {
-    while let Some(room) = guest.writer.room() {
-        let Some(frame) = guest.pairing.poll_transmit() else {
-            break;
-        };
-        room.send(frame);
     }
 }

@@ -1,4 +1,5 @@
-//! Pairing over QUIC: a short-lived endpoint on a port of its own.
+//! Pairing: a short-lived QUIC endpoint on a port of its own, and a way through a mailbox
+//! where the code names one.
 //!
 //! The protocol is `bailey_session::pair`; here are its connections, its
 //! deadlines, the search in the local network, and the counting of wrong tries. On each side one task runs it;
@@ -6,6 +7,9 @@
 
 mod host;
 mod join;
+mod line;
+mod memory;
+mod post;
 
 pub use bailey_session::DevicePublic;
 pub use bailey_session::pair::{
@@ -74,6 +78,12 @@ pub enum PairError {
     /// The connection ended before the pairing did.
     #[error("the connection was lost: {0}")]
     Lost(String),
+    /// It ended on its way through a mailbox: which, and why.
+    #[error("through the mailbox {0}")]
+    ByMailbox(String),
+    /// Neither the code's addresses nor its mailbox led to the other device.
+    #[error("{0}; {1}")]
+    Neither(Box<Self>, Box<Self>),
     /// A command that is not the next step.
     #[error(transparent)]
     Step(#[from] WrongStep),

@@ -1,12 +1,13 @@
 //! A device that says anything to a mailbox, and a mailbox that says anything to a
-//! device.
+//! device. Somebody with a code who says anything in the blobs of a pairing.
 
 use std::time::Duration;
 
-use bailey_envelope::{EpochKey, MailKey, TopicId};
+use bailey_envelope::{EpochKey, MailKey, PairWay, TopicId};
 use bailey_session::mail::{
     MAX_MAIL_PAYLOAD, MailClient, MailClientEvent, MailServer, MailServerEvent, Refusal,
 };
+use bailey_session::pair::{Attempt, MAX_ATTEMPTS, PairSecret, Post, PostEvent};
 
 /// More than any input here can lead to: a machine without rest fails.
 const MAX_OUTPUTS: usize = 100_000;
@@ -139,6 +140,67 @@ pub(super) fn mailboxes() -> Vec<Vec<u8>> {
         said.extend(serve_for(&mut server, &mut client, topic));
     }
     vec![said]
+}
+
+/// The secret of a code, and the key of its mailbox.
+const PAIR: ([u8; 10], [u8; 32]) = ([6; 10], [7; 32]);
+
+/// What blobs of a pairing hold, each behind its length in one octet and a half: a host
+/// reads them, answers, and keeps the first attempt after a while.
+pub(super) fn pieces(data: &[u8]) {
+    let (secret, mailbox) = PAIR;
+    let key = MailKey::of_pairing(&secret, &mailbox, PairWay::ToHost);
+    let mut host = Post::host(PairSecret(secret), &mailbox);
+    let (mut rest, mut index, mut now) = (data, 0, Duration::ZERO);
+    let mut first: Option<Attempt> = None;
+    while let Some(([high, low], tail)) = rest.split_first_chunk() {
+        let length = usize::from(high & 0x0f) << 8 | usize::from(*low);
+        let (content, tail) = tail.split_at(length.min(tail.len()));
+        rest = tail;
+        index += 1;
+        now += Duration::from_millis(u64::from(high >> 4) * 100);
+        host.handle_blob(index, &key.seal(content).unwrap_or_default());
+        let mut open = 0;
+        while let Some(event) = host.poll_event() {
+            match event {
+                PostEvent::Opened(attempt) => {
+                    open += 1;
+                    first.get_or_insert(attempt);
+                    host.write(attempt, b"answer");
+                }
+                PostEvent::Bytes(_, bytes) => assert!(!bytes.is_empty()),
+                PostEvent::Broken(..) => {}
+                PostEvent::Closed => panic!("nobody tells a host so"),
+            }
+        }
+        assert!(open <= MAX_ATTEMPTS);
+        if index == 20 {
+            host.keep(now, first);
+        }
+        let mut outputs = 0;
+        while let Some((id, ..)) = host.poll_put(now) {
+            outputs += 1;
+            assert!(outputs < MAX_OUTPUTS, "outputs without an end");
+            match low & 1 {
+                0 => host.handle_stored(id),
+                _ => host.handle_refused(now, id, Refusal::Full),
+            }
+        }
+    }
+}
+
+/// Attempts as they are.
+pub(super) fn attempts() -> Vec<Vec<u8>> {
+    let piece = |kind: u8, attempt: u8, rest: &[u8]| {
+        let content = [&b"BLP\x01"[..], &[kind], &[attempt; 16], rest].concat();
+        let length = u16::try_from(content.len()).unwrap_or(0).to_be_bytes();
+        [&length[..], &content].concat()
+    };
+    let numbered = |attempt, number: u8| piece(0, attempt, &[0, 0, 0, number, 0x16, 3, 1]);
+    let in_order = (0..9).flat_map(|number| numbered(1, number)).collect();
+    let many = (0..70).flat_map(|attempt| numbered(attempt, 0)).collect();
+    let closed = [numbered(1, 0), piece(1, 1, &[]), piece(1, 0, &[])].concat();
+    vec![in_order, many, closed]
 }
 
 /// Serves honestly, and hands over what is said.

@@ -41,6 +41,8 @@ pub(super) struct Running {
     pub(super) changed: bool,
     pub(super) kept_at: Instant,
     pub(super) again_at: Instant,
+    /// A person wants it no more. Its place is kept: others go by theirs.
+    pub(super) forgotten: bool,
 }
 
 impl Running {
@@ -71,6 +73,7 @@ impl Running {
             changed: false,
             kept_at: now,
             again_at: now,
+            forgotten: false,
         }
     }
 
@@ -99,16 +102,19 @@ impl Running {
         }
     }
 
+    /// Nothing is put there or taken from there any more.
+    pub(super) fn forget(&mut self) {
+        self.forgotten = true;
+        self.commands = mpsc::channel(1).0;
+        (self.connection, self.remote) = (None, None);
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         self.commands.is_closed()
     }
 
     pub(super) fn name(&self) -> String {
-        let MailAddress { host, port, .. } = &self.address;
-        match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        }
+        self.address.place()
     }
 
     pub(super) fn on_up(&mut self, connection: u64, store: [u8; 16], remote: SocketAddr) {

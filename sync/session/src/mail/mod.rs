@@ -48,10 +48,13 @@
 //! - What breaks a rule is answered by `Bye`, and the connection is over. A side
 //!   that sent nothing for [`crate::KEEP_ALIVE`] sends `Alive`.
 
+mod address;
 mod client;
 mod server;
 mod wire;
 
+pub use address::{AddressError, MailAddress};
+pub(crate) use address::{MAX_HOST, is_name};
 pub use client::{MailClient, MailClientEvent};
 pub use server::{MailServer, MailServerEvent};
 pub use wire::{MAIL_VERSION, Refusal};

@@ -4,19 +4,30 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::str::FromStr;
 
+use bailey_envelope::PAIR_SECRET_LEN;
 use sha2::{Digest as _, Sha256};
+
+use crate::mail::{MAX_HOST, MailAddress, is_name};
 
 /// Crockford's base 32: no I, L, O or U.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 /// Version in the first three bits: that of the protocol.
 const VERSION: u8 = 2;
+/// In its place where a mailbox is named.
+const VERSION_MAILBOX: u8 = 3;
 /// Addresses in a code: two or three networks of one machine, and short enough
 /// to be typed.
 const MAX_ADDRS: usize = 3;
-const SECRET_LEN: usize = 10;
+const SECRET_LEN: usize = PAIR_SECRET_LEN;
 const CHECK_LEN: usize = 3;
-/// Longest code in bytes: three IPv6 addresses.
-const MAX_LEN: usize = 1 + MAX_ADDRS * 18 + SECRET_LEN + CHECK_LEN;
+/// First byte of a mailbox's host: an IPv4 address follows, or an IPv6 one. Any other
+/// is the length of a name.
+const HOST_V4: u8 = 0;
+const HOST_V6: u8 = 254;
+/// A mailbox in bytes: key, first byte of the host, host, port; the longest host.
+const MAX_MAILBOX: usize = 32 + 1 + MAX_HOST + 2;
+/// Longest code in bytes: three IPv6 addresses and a mailbox of the longest name.
+const MAX_LEN: usize = 1 + MAX_ADDRS * 18 + MAX_MAILBOX + SECRET_LEN + CHECK_LEN;
 /// Symbols between two hyphens.
 const GROUP: usize = 4;
 
@@ -32,15 +43,18 @@ impl fmt::Debug for PairSecret {
 
 /// What `device join` is given: where to, and the secret.
 ///
-/// Bytes: one byte of version (3 bits, 2), number of addresses (2 bits) and
-/// their families (3 bits, the first address in the lowest, set for IPv6); each
-/// address as 4 or 16 bytes and a port, big endian; the secret; the first three
-/// bytes of SHA-256 over `bailey/pair/code/v1`, a zero byte and all of it.
+/// Bytes: one byte of version (3 bits: 2, or 3 with a mailbox), number of addresses
+/// (2 bits) and their families (3 bits, the first address in the lowest, set for
+/// IPv6); each address as 4 or 16 bytes and a port, big endian; with version 3 the
+/// mailbox: its key (32 bytes), one byte (0 for an IPv4 address, 254 for an IPv6 one,
+/// else the length of a name), the host, and a port, big endian; the secret; the first
+/// three bytes of SHA-256 over `bailey/pair/code/v1`, a zero byte and all of it.
 /// Written in Crockford's base 32, the last symbol filled with zero bits, in
 /// groups of four.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairCode {
     addrs: Vec<SocketAddr>,
+    mailbox: Option<MailAddress>,
     secret: PairSecret,
 }
 
@@ -79,6 +93,9 @@ pub enum CodeError {
     /// No address, more than three, or one that means nothing elsewhere.
     #[error("a code needs one to three addresses that other devices can reach")]
     Addresses,
+    /// A mailbox that cannot be one.
+    #[error("the code names a mailbox that cannot be one")]
+    Mailbox,
 }
 
 impl PairCode {
@@ -89,25 +106,60 @@ impl PairCode {
     /// ones, port 0, or link-local IPv6 (it needs a zone that only one machine
     /// knows).
     pub fn new(addrs: &[SocketAddr], secret: PairSecret) -> Result<Self, CodeError> {
+        Self::with_mailbox(addrs, None, secret)
+    }
+
+    /// The same, with a mailbox that both devices reach; then no address is needed.
+    ///
+    /// # Errors
+    /// As of [`Self::new`]; [`CodeError::Mailbox`]: a host that none can have, or port 0.
+    pub fn with_mailbox(
+        addrs: &[SocketAddr],
+        mailbox: Option<MailAddress>,
+        secret: PairSecret,
+    ) -> Result<Self, CodeError> {
         let usable = |addr: &SocketAddr| {
             let ip = addr.ip();
             let zoned = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
             addr.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !zoned
         };
-        if addrs.is_empty() || addrs.len() > MAX_ADDRS || !addrs.iter().all(usable) {
+        let none = addrs.is_empty() && mailbox.is_none();
+        if none || addrs.len() > MAX_ADDRS || !addrs.iter().all(usable) {
             return Err(CodeError::Addresses);
+        }
+        let possible = |it: &MailAddress| {
+            it.port != 0 && (is_name(&it.host) || it.host.parse::<Ipv6Addr>().is_ok())
+        };
+        if !mailbox.iter().all(possible) {
+            return Err(CodeError::Mailbox);
         }
         let addrs = addrs
             .iter()
             .map(|addr| SocketAddr::new(addr.ip().to_canonical(), addr.port()))
             .collect();
-        Ok(Self { addrs, secret })
+        Ok(Self {
+            addrs,
+            mailbox,
+            secret,
+        })
     }
 
     /// Where to connect.
     #[must_use]
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
+    }
+
+    /// Whether it has an address at all.
+    #[must_use]
+    pub fn is_addressed(&self) -> bool {
+        !self.addrs.is_empty()
+    }
+
+    /// The mailbox through which the two can come together too.
+    #[must_use]
+    pub fn mailbox(&self) -> Option<&MailAddress> {
+        self.mailbox.as_ref()
     }
 
     /// The secret.
@@ -117,7 +169,11 @@ impl PairCode {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION << 5];
+        let version = match self.mailbox {
+            None => VERSION,
+            Some(_) => VERSION_MAILBOX,
+        };
+        let mut bytes = vec![version << 5];
         for (at, addr) in self.addrs.iter().enumerate() {
             bytes[0] += 1 << 3;
             match addr.ip() {
@@ -128,6 +184,9 @@ impl PairCode {
                 }
             }
             bytes.extend_from_slice(&addr.port().to_be_bytes());
+        }
+        if let Some(mailbox) = &self.mailbox {
+            put_mailbox(&mut bytes, mailbox);
         }
         bytes.extend_from_slice(&self.secret.0);
         let check = check(&bytes);
@@ -143,9 +202,11 @@ impl PairCode {
             return Err(CodeError::Check);
         }
         let (&first, mut rest) = body.split_first().ok_or(CodeError::Check)?;
-        if first >> 5 != VERSION {
-            return Err(CodeError::Version(first >> 5));
-        }
+        let named = match first >> 5 {
+            VERSION => false,
+            VERSION_MAILBOX => true,
+            other => return Err(CodeError::Version(other)),
+        };
         let mut addrs = Vec::new();
         for at in 0..(first >> 3 & 0b11) {
             let ip: IpAddr = if first >> at & 1 == 1 {
@@ -161,9 +222,64 @@ impl PairCode {
             rest = tail;
             addrs.push(SocketAddr::new(ip, u16::from_be_bytes(*port)));
         }
+        let mailbox = match named {
+            true => Some(take_mailbox(&mut rest)?),
+            false => None,
+        };
         let secret = <[u8; SECRET_LEN]>::try_from(rest).map_err(|_| CodeError::Check)?;
-        Self::new(&addrs, PairSecret(secret))
+        let code = Self::with_mailbox(&addrs, mailbox, PairSecret(secret))?;
+        // One code has one form: a name that is an address, say, has another.
+        if code.to_bytes().strip_suffix(told) != Some(body) {
+            return Err(CodeError::Check);
+        }
+        Ok(code)
     }
+}
+
+fn put_mailbox(bytes: &mut Vec<u8>, mailbox: &MailAddress) {
+    bytes.extend_from_slice(&mailbox.key);
+    match mailbox.host.parse() {
+        Ok(IpAddr::V4(v4)) => {
+            bytes.push(HOST_V4);
+            bytes.extend_from_slice(&v4.octets());
+        }
+        Ok(IpAddr::V6(v6)) => {
+            bytes.push(HOST_V6);
+            bytes.extend_from_slice(&v6.octets());
+        }
+        Err(_) => {
+            // No host is longer than `MAX_HOST`, which is 253.
+            bytes.push(u8::try_from(mailbox.host.len()).unwrap_or(HOST_V4));
+            bytes.extend_from_slice(mailbox.host.as_bytes());
+        }
+    }
+    bytes.extend_from_slice(&mailbox.port.to_be_bytes());
+}
+
+/// Takes a mailbox off the front.
+fn take_mailbox(rest: &mut &[u8]) -> Result<MailAddress, CodeError> {
+    let (key, tail) = rest.split_first_chunk::<32>().ok_or(CodeError::Check)?;
+    let (kind, tail) = tail.split_first().ok_or(CodeError::Check)?;
+    let length = match *kind {
+        HOST_V4 => 4,
+        HOST_V6 => 16,
+        length => usize::from(length),
+    };
+    let (host, tail) = tail.split_at_checked(length).ok_or(CodeError::Check)?;
+    let (port, tail) = tail.split_first_chunk::<2>().ok_or(CodeError::Check)?;
+    *rest = tail;
+    let host = match (*kind, <[u8; 4]>::try_from(host), <[u8; 16]>::try_from(host)) {
+        (HOST_V4, Ok(v4), _) => Ipv4Addr::from(v4).to_string(),
+        (HOST_V6, _, Ok(v6)) => Ipv6Addr::from(v6).to_string(),
+        _ => core::str::from_utf8(host)
+            .map_err(|_| CodeError::Mailbox)?
+            .to_owned(),
+    };
+    Ok(MailAddress {
+        key: *key,
+        host,
+        port: u16::from_be_bytes(*port),
+    })
 }
 
 fn check(bytes: &[u8]) -> [u8; CHECK_LEN] {
@@ -246,12 +362,15 @@ impl FromStr for PairCode {
     }
 }
 
-/// Whether so many bytes in so many symbols can be a code at all: one to three
-/// addresses of either family, and no symbol too many.
+/// Whether so many bytes in so many symbols can be a code at all: up to three
+/// addresses of either family, perhaps a mailbox, and no symbol too many.
 fn whole(bytes: usize, symbols: usize) -> bool {
     let fixed = 1 + SECRET_LEN + CHECK_LEN;
-    let possible = (1..=MAX_ADDRS)
+    // Of a host the least is one letter.
+    let least = fixed + 32 + 1 + 1 + 2;
+    let addressed = (1..=MAX_ADDRS)
         .flat_map(|count| (0..=count).map(move |v6| fixed + v6 * 18 + (count - v6) * 6))
         .any(|length| length == bytes);
+    let possible = addressed || (least..=MAX_LEN).contains(&bytes);
     possible && (bytes * 8).div_ceil(5) == symbols
 }

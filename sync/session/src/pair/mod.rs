@@ -20,6 +20,11 @@
 //! before it sees the other's. Nobody can search for equal words: he has one
 //! try in 2^32.
 //!
+//! Where the two cannot reach each other, a long code may name a mailbox that both
+//! reach. TLS and these frames then go in blobs of two topics that its secret gives
+//! (pair/post.rs); the rest is the same. A short code never goes through a mailbox: who
+//! keeps it could search 16 bits for the topic.
+//!
 //! # Wire format, version 2
 //!
 //! One bidirectional stream under ALPN `bailey-pair/2`, opened by the joining
@@ -65,6 +70,7 @@
 mod code;
 mod machine;
 mod pake;
+mod post;
 mod proof;
 mod short;
 mod wire;
@@ -72,6 +78,7 @@ mod words;
 
 pub use code::{CodeError, PairCode, PairSecret};
 pub use machine::{PairConfig, PairEnd, PairEvent, PairFailure, Pairing, Welcome, WrongStep};
+pub use post::{Attempt, MAX_ATTEMPTS, MAX_ATTEMPTS_EVER, MAX_BLOBS, Post, PostEvent, PostFault};
 pub use short::{AnyCode, MAX_SHORT_CODES, PairPassword, PasswordKind, ShortCode, ShortCodeBudget};
 pub use wire::{refusal, refusal_of_version_1};
 pub use words::WORDS;

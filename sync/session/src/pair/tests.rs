@@ -5,6 +5,7 @@ use bailey_model::AccountId;
 use super::wire::{END_CANCELLED, PairFrame};
 use super::*;
 use crate::DevicePublic;
+use crate::mail::MailAddress;
 use crate::wire::{decode, encode};
 
 const SECRET: PairSecret = PairSecret([0x17, 0xff, 0, 3, 0x80, 9, 77, 1, 2, 250]);
@@ -37,6 +38,67 @@ fn a_code_is_read_back_as_typed_by_people() {
         assert_eq!(format!("  {text}\n").parse(), Ok(code));
     }
     assert_eq!(code(&["192.168.1.7:4001"]).to_string().len(), 8 * 4 + 7);
+}
+
+fn mailbox(host: &str) -> MailAddress {
+    let key = core::array::from_fn(|at| u8::try_from(at * 7 % 256).unwrap());
+    let host = host.to_owned();
+    MailAddress {
+        key,
+        host,
+        port: 7000,
+    }
+}
+
+#[test]
+fn a_code_may_name_a_mailbox_and_then_needs_no_address() {
+    let longest = format!("{}.example", "a".repeat(253 - 8));
+    for host in ["mail.example", "192.0.2.7", "2001:db8::7", "x", &longest] {
+        for addrs in [
+            &[][..],
+            &["192.168.1.7:4001"],
+            &["[fd00::1]:4001", "192.168.1.7:4001", "[fd00::2]:9"],
+        ] {
+            let addrs: Vec<SocketAddr> = addrs.iter().map(|addr| addr.parse().unwrap()).collect();
+            let named = Some(mailbox(host));
+            let code = PairCode::with_mailbox(&addrs, named, SECRET).unwrap();
+            let text = code.to_string();
+            assert_eq!(text.parse(), Ok(code.clone()), "{text}");
+            assert_eq!(
+                text.to_lowercase().replace('-', " ").parse(),
+                Ok(code.clone())
+            );
+            assert_eq!(code.mailbox(), Some(&mailbox(host)));
+            assert!(matches!(text.parse(), Ok(AnyCode::Long(read)) if read == code));
+            let cut = &text[..text.len() - 1];
+            assert!(cut.parse::<PairCode>().is_err(), "{cut}");
+        }
+    }
+    let code = |host| PairCode::with_mailbox(&[], Some(mailbox(host)), SECRET);
+    let symbols = code("192.0.2.7").unwrap().to_string().len();
+    assert_eq!(symbols, 85 + 21, "53 bytes");
+    let too_long = format!("{longest}a");
+    for host in ["", "a b", "mail.example/", &too_long] {
+        assert_eq!(code(host), Err(CodeError::Mailbox), "{host}");
+    }
+}
+
+/// Worked out apart, by the format as it is written down.
+#[test]
+fn codes_are_as_they_were_frozen() {
+    let old = "930A-G087-1YGH-FZR0-0E00-JK81-0BXA-VJXX";
+    assert_eq!(code(&["192.168.1.7:4001"]).to_string(), old);
+    assert_eq!(old.parse(), Ok(code(&["192.168.1.7:4001"])));
+    let new = "C000-E3GN-3GHJ-MC9R-7X34-TN2V-C9MQ-0XVY-GP69-76N1-N2QV-DFE4-SF9D-J33D-C5MP-\
+               RBK5-F1GP-TW3C-CMDN-G5ZZ-001R-02AD-041F-MH59-68";
+    let named = PairCode::with_mailbox(&[], Some(mailbox("mail.example")), SECRET).unwrap();
+    assert_eq!(named.to_string(), new);
+    // Another version, and an address that is written as a name.
+    let later = "H30A-G087-1YGH-FZR0-0E00-JK81-0BX2-82YV";
+    assert_eq!(later.parse::<PairCode>(), Err(CodeError::Version(4)));
+    let form = "C000-E3GN-3GHJ-MC9R-7X34-TN2V-C9MQ-0XVY-GP69-76N1-N2QV-DFE4-SF9D-J29H-74S2-\
+                WC1E-68Q3-E6TR-2ZZG-00W0-156G-20QT-9EHG-G";
+    assert_eq!(form.parse::<PairCode>(), Err(CodeError::Check));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Where a mailbox is, and by which key it is known.
 
-use std::fmt;
-use std::str::FromStr;
+use core::fmt;
+use core::net::Ipv6Addr;
+use core::str::FromStr;
 
 /// Longest name of a host in bytes (RFC 1035 §2.3.4, without the final dot).
-const MAX_HOST: usize = 253;
+pub(crate) const MAX_HOST: usize = 253;
 
 /// A mailbox as a person writes it: `KEY@HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,14 +49,12 @@ impl FromStr for MailAddress {
             .and_then(|rest| rest.strip_suffix(']'));
         let host = match inner {
             Some(v6) => v6
-                .parse::<std::net::Ipv6Addr>()
+                .parse::<Ipv6Addr>()
                 .map_err(|_| AddressError::Host)?
                 .to_string(),
             None => host.to_owned(),
         };
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        let named = !host.is_empty() && host.len() <= MAX_HOST && host.bytes().all(fits);
-        if inner.is_none() && !named {
+        if inner.is_none() && !is_name(&host) {
             return Err(AddressError::Host);
         }
         let port = port.ok_or(AddressError::Port)?;
@@ -63,15 +62,30 @@ impl FromStr for MailAddress {
     }
 }
 
+impl MailAddress {
+    /// `HOST:PORT`, without the key: for a person to read.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let Self { host, port, .. } = self;
+        match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        }
+    }
+}
+
+/// Whether a host can be a name or an IPv4 address.
+pub(crate) fn is_name(host: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    !host.is_empty() && host.len() <= MAX_HOST && host.bytes().all(fits)
+}
+
 impl fmt::Display for MailAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.key
             .iter()
             .try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        match self.host.contains(':') {
-            true => write!(f, "@[{}]:{}", self.host, self.port),
-            false => write!(f, "@{}:{}", self.host, self.port),
-        }
+        write!(f, "@{}", self.place())
     }
 }
 
