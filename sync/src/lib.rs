@@ -16,6 +16,7 @@ mod accept;
 mod endpoint;
 mod io;
 mod lan;
+mod links;
 pub mod mail;
 pub mod pair;
 mod socket;

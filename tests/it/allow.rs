@@ -278,7 +278,7 @@ fn a_change_that_cannot_be_is_named_and_the_old_reach_stays() {
 }
 
 #[test]
-fn another_device_that_asks_why_is_told_where_the_words_are_to_be_said() {
+fn another_device_that_asks_why_is_told_the_words_that_work_from_where_it_is() {
     let (world, _daemons) = world(2);
     pair(&world, "n1", "n2");
     let _box = yard(&world, "internet");
@@ -288,7 +288,25 @@ fn another_device_that_asks_why_is_told_where_the_words_are_to_be_said() {
         .ok()
         .json();
     assert_eq!(said[0]["judged_by"], "registries");
-    assert_eq!(said[0]["grant"], "on n1: bailey allow yard 192.168.1.9:80");
+    assert_eq!(said[0]["grant"], "bailey allow yard@n1 192.168.1.9:80");
+    // They do what they say.
+    let allow = ["allow", "yard@n1", "192.168.1.9:80", "--json"];
+    let _done = world.run("n2", &allow).ok();
+    let reach = |node| {
+        let why = ["why", "yard", PRINTER, "--json"];
+        world.run(node, &why).ok().json()[0]["verdict"].clone()
+    };
+    assert_eq!(reach("n1"), "allow");
+    // A device that may decide nothing is told where somebody may.
+    let role = ["device", "role", "n2", "watch"];
+    let _done = world.run("n1", &role).ok();
+    let other = "192.168.1.9:81";
+    let told = wait_until(LIMIT, || {
+        let why = ["why", "yard", other, "--json"];
+        let said = world.run("n2", &why).ok().json();
+        said[0]["grant"] == "on n1: bailey allow yard 192.168.1.9:81"
+    });
+    assert!(told, "a device that may only watch is told to decide");
 }
 
 /// Tries a refused host without a pause, and keeps a granted connection busy.

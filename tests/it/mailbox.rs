@@ -1,12 +1,13 @@
 //! A mailbox between devices that never meet: what is put there arrives, and whatever
 //! becomes of it is harmless and is shown.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bailey_tests::{Running, TestWorld, run, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::away::{a_month, month_is_whole, shifted};
 use crate::common::{LIMIT, attached, boxed, daemon, flows, hears_of, pair, row_of, stop};
 
 /// Where the mailbox listens.
@@ -509,4 +510,87 @@ fn no_box_reaches_the_mailbox() {
         (&row["verdict"], &row["dst_class"]),
         (&"refuse".into(), &"node".into())
     );
+}
+
+#[test]
+fn what_a_node_wrote_last_is_in_the_mailbox_when_it_ends_and_a_dead_one_holds_nothing_up() {
+    let apart = Apart::new();
+    let n1 = daemon(&apart.world, "n1");
+    let _n2 = daemon(&apart.world, "n2");
+    let yard = ["-q", "--name", "yard"];
+    let running = attached(&apart.world, "n1", &yard, "sleep 600");
+    hears_of(&apart.world, "n2", "yard");
+    n1.signal(Signal::SIGTERM);
+    let asked = Instant::now();
+    let _left = n1.finish(LIMIT).ok();
+    println!("ended, with its last mail put, in {:?}", asked.elapsed());
+    drop(running);
+    // Nobody starts it again.
+    let ended = || {
+        let boxes = apart.world.run("n2", &["ps", "--json"]).ok().json();
+        boxes.iter().any(|row| row["end"].is_string())
+    };
+    assert!(wait_until(LIMIT, ended), "its end was not put");
+    assert!(apart.world.pids("n1", "bailey").is_empty());
+    // One that does not answer has its two seconds, and no more.
+    let n1 = daemon(&apart.world, "n1");
+    apart.until("n1", |row| row["connected"] == true);
+    let running = attached(&apart.world, "n1", &["-q", "--name", "keep"], "sleep 600");
+    let host = apart.host();
+    let mailbox = apart.world.pids(&host, "bailey-mailbox");
+    assert!(!mailbox.is_empty());
+    apart.world.kill(&host, "STOP", &mailbox);
+    n1.signal(Signal::SIGTERM);
+    let asked = Instant::now();
+    let left = n1.finish(LIMIT).ok();
+    let took = asked.elapsed();
+    println!("ended, with a mailbox that stands, in {took:?}");
+    assert!(left.stderr.contains("is put at the next start"), "{left}");
+    // With what its box and its goodbye take.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    apart.world.kill(&host, "CONT", &mailbox);
+    drop(running);
+    let _n1 = daemon(&apart.world, "n1");
+    let ended = || {
+        let boxes = apart.world.run("n2", &["ps", "--json"]).ok().json();
+        boxes.iter().filter(|row| row["end"].is_string()).count() == 2
+    };
+    assert!(wait_until(AGAIN, ended), "it was lost");
+}
+
+#[test]
+fn a_device_that_was_away_for_a_month_has_it_by_the_mailbox() {
+    let apart = Apart::new();
+    let idle = |world: &TestWorld, node: Running| {
+        // What is put is put while it runs or as it ends.
+        apart.until("n1", |row| row["connected"] == true);
+        node.signal(Signal::SIGTERM);
+        let _left = node.finish(LIMIT).ok();
+        assert!(world.pids("n1", "bailey").is_empty());
+    };
+    let now = a_month(&apart.world, idle);
+    let _nodes = ["n1", "n2"].map(|node| shifted(&apart.world, node, now, now));
+    // What left the window there lay in the mailbox still: it stays for a window here.
+    month_is_whole(&apart.world, true);
+    apart.never_met("n2");
+}
+
+#[test]
+fn a_mailbox_that_is_killed_in_the_middle_or_comes_back_empty_costs_nothing() {
+    let mut apart = Apart::new();
+    crate::away::fill(&apart.world, "n1", "20000");
+    let _nodes = [daemon(&apart.world, "n1"), daemon(&apart.world, "n2")];
+    for emptied in [false, true, false] {
+        std::thread::sleep(Duration::from_millis(1500));
+        apart.end(Signal::SIGKILL);
+        if emptied {
+            let _gone = apart.world.sh(&apart.host(), "rm -rf ~/mail/blobs").ok();
+        }
+        apart.start(&[]);
+    }
+    let entries = crate::away::hold_the_same(&apart.world);
+    assert!(entries >= 20_000, "{entries}");
+    let check = apart.world.run("n2", &["store", "check"]).ok();
+    assert!(check.stdout.contains("all of it holds"), "{check}");
+    apart.never_met("n2");
 }

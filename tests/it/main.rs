@@ -7,6 +7,7 @@ mod accounts;
 mod allow;
 mod arrows;
 mod audit;
+mod away;
 mod boxes;
 mod browser;
 mod cli;

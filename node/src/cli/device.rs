@@ -285,7 +285,19 @@ fn findings_of(row: &DeviceRow) -> Vec<String> {
     found.extend(two.map(|at| {
         format!("signed two envelopes with one number, seen {at}: bailey store check has both")
     }));
+    let ahead = row.clock_ahead.map(clock_ahead);
+    found.extend(ahead);
     found
+}
+
+/// In words, and in no more detail than a person needs.
+fn clock_ahead(seconds: u64) -> String {
+    let (count, unit) = match seconds {
+        172_800.. => (seconds / 86_400, "days"),
+        7_200.. => (seconds / 3_600, "hours"),
+        _ => (seconds / 60, "minutes"),
+    };
+    format!("its clock is {count} {unit} ahead of this one's")
 }
 
 fn ask(ask: &Ask) -> Result<Client, Failure> {

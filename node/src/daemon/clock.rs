@@ -11,7 +11,27 @@ pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    Timestamp(now.saturating_add_signed(shifted().0))
+}
+
+/// For tests, and only in builds with assertions: by how many milliseconds the clock is
+/// off, and how many more have passed. `BAILEY_TEST_CLOCK` has both in seconds: `-3600/0`
+/// is a clock that is an hour late, `3600/3600` a machine that slept for an hour.
+fn shifted() -> (i64, u64) {
+    static SHIFTED: OnceLock<(i64, u64)> = OnceLock::new();
+    if !cfg!(debug_assertions) {
+        return (0, 0);
+    }
+    *SHIFTED.get_or_init(|| {
+        let read = || {
+            let text = std::env::var("BAILEY_TEST_CLOCK").ok()?;
+            let (off, passed) = text.split_once('/')?;
+            let (off, passed): (i64, u64) = (off.parse().ok()?, passed.parse().ok()?);
+            Some((off.checked_mul(1000)?, passed.checked_mul(1000)?))
+        };
+        read().unwrap_or_default()
+    })
 }
 
 /// What the machine says of the time: its clock, and how long it is up. Where it
@@ -43,7 +63,8 @@ fn up_ms() -> Option<u64> {
     let (seconds, hundredths) = text.split_whitespace().next()?.split_once('.')?;
     let seconds: u64 = seconds.parse().ok()?;
     let hundredths: u64 = hundredths.parse().ok()?;
-    seconds.checked_mul(1000)?.checked_add(hundredths * 10)
+    let up = seconds.checked_mul(1000)?.checked_add(hundredths * 10)?;
+    up.checked_add(shifted().1)
 }
 
 /// Bytes from the operating system.

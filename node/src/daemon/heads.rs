@@ -31,6 +31,8 @@ const UNDER_WAY: Duration = Duration::from_secs(5);
 const SHOWN: Duration = Duration::from_secs(5);
 /// What was said longer ago, in milliseconds, is not looked for any more.
 const OLD_MS: u64 = 7 * 24 * 3600 * 1000;
+/// A clock that is ahead by less, in milliseconds, is not spoken of.
+const AHEAD_MS: u64 = 10 * 60 * 1000;
 /// Gaps told of one device.
 const MAX_GAPS: usize = 16;
 
@@ -207,6 +209,14 @@ impl Node {
             shown,
         };
         missing.iter().take(MAX_GAPS).map(row).collect()
+    }
+
+    /// By how many seconds a device's clock is surely ahead of this one's, if that is more
+    /// than people and machines put up with.
+    pub(super) fn clock_ahead(&self, device: DeviceId) -> Option<u64> {
+        let at = self.devices.time_at(device, Instant::now())?;
+        let ahead = at.0.saturating_sub(clock::now().0);
+        (device != self.this && ahead >= AHEAD_MS).then_some(ahead / 1000)
     }
 
     /// A device that is there and has shown all that it will shows less of what it

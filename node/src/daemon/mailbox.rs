@@ -276,6 +276,12 @@ impl Node {
         }
     }
 
+    /// Whether one of them is up and takes what is put.
+    pub(super) fn mail_is_up(&self) -> bool {
+        let takes = |it: &Running| it.connection.is_some() && it.puts.refusal().is_none();
+        self.mailboxes.all.iter().any(takes)
+    }
+
     /// Whether something is still on its way to a mailbox that is up.
     pub(super) fn mail_waits(&self) -> bool {
         let (heads, parting) = self.view();

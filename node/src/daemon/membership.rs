@@ -334,6 +334,7 @@ impl Node {
                 },
                 went_back: found(Rule::StoreWentBack, id),
                 two_of_one: found(Rule::TwoOfOneNumber, id),
+                clock_ahead: self.clock_ahead(id),
             }
         };
         current.chain(former).map(row).collect()

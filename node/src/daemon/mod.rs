@@ -20,6 +20,7 @@ mod fold;
 mod given;
 mod grants;
 mod heads;
+mod last_mail;
 mod launchers;
 mod limits;
 mod lock;
@@ -299,6 +300,8 @@ impl Node {
             StoreTell::NotAppended { tag, why, event } => self.on_not_appended(tag, &why, *event),
             StoreTell::Heads(heads) => self.on_heads(heads),
             StoreTell::Mail(tell) => self.on_mail_told(tell),
+            // What it sealed is told as heads are.
+            StoreTell::Sealed => {}
             StoreTell::Ingested {
                 peer,
                 chain,

@@ -182,6 +182,7 @@ async fn serve(
     // A socket file that stays is replaced by the next node.
     let _left = std::fs::remove_file(&socket);
     node.forget_listeners();
+    node.put_last_mail(&mut store_tells, &mut incoming).await;
     node.keep_mailboxes();
     let endpoint = node.devices.take_endpoint();
     drop(node);

@@ -100,6 +100,8 @@ pub(crate) enum StoreAsk {
     },
     /// Something for a mailbox, or of one.
     Mail(MailAsk),
+    /// Seal all that is in the journal: nothing comes after it.
+    Seal,
 }
 
 /// What is changed about the account.
@@ -208,6 +210,8 @@ pub(crate) enum StoreTell {
     },
     /// What came of a [`StoreAsk::Mail`].
     Mail(MailTell),
+    /// [`StoreAsk::Seal`] was tried; heads that grew are told before.
+    Sealed,
     /// Chains grew. Not an answer to an ask.
     Heads(Vec<Head>),
     /// Devices dropped what they should still have. Not an answer to an ask.

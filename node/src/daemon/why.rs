@@ -99,13 +99,13 @@ impl Node {
     fn answer_why(&self, asked: Asked, explained: Explained, by_gate: bool) {
         if let Some(desk) = self.desk(asked.conn) {
             let device = self.fold.device_name(asked.state.writer);
-            let here = asked.state.writer == self.this;
+            let said = self.said_here(&asked.state);
             tokio::spawn(desk.why(
                 asked,
                 explained,
                 Seen {
                     device,
-                    here,
+                    said,
                     by_gate,
                 },
             ));
@@ -117,8 +117,31 @@ impl Node {
 #[derive(Debug)]
 struct Seen {
     device: String,
-    here: bool,
+    /// What the box is called in a command here, if one here may grant it something.
+    said: Option<String>,
     by_gate: bool,
+}
+
+impl Node {
+    /// What a box is called in a command of this device that grants it something; `None`
+    /// where this device may not.
+    fn said_here(&self, state: &BoxState) -> Option<String> {
+        if state.writer == self.this {
+            return Some(state.name.clone());
+        }
+        let members = self.devices.members();
+        if !members.get(&self.this)?.role.may_decide() {
+            return None;
+        }
+        let name = self.fold.device_name(state.writer);
+        let same = members.iter().map(|(id, _)| self.fold.device_name(*id));
+        let one = same.filter(|other| *other == name).count() == 1;
+        let device = match one && !name.contains('@') {
+            true => name,
+            false => rows::short(&state.writer),
+        };
+        Some(format!("{}@{device}", state.name))
+    }
 }
 
 impl Desk {
@@ -351,10 +374,12 @@ fn command(asked: &Asked, seen: &Seen, term: &str) -> String {
         };
         return format!("its next run: --reach {}", show::shell_word(&reach));
     }
-    let command = grant::command(&state.name, term);
-    match seen.here {
-        true => command,
-        false => format!("on {}: {command}", show::text(&seen.device)),
+    match &seen.said {
+        Some(said) => grant::command(said, term),
+        None => {
+            let command = grant::command(&state.name, term);
+            format!("on {}: {command}", show::text(&seen.device))
+        }
     }
 }
 

@@ -55,6 +55,10 @@ pub struct DeviceRow {
     /// When it was seen last that it signed two envelopes with one number.
     #[serde(default)]
     pub two_of_one: Option<String>,
+    /// By how much its clock is ahead of this device's at the least, in seconds, where
+    /// that is ten minutes or more.
+    #[serde(default)]
+    pub clock_ahead: Option<u64>,
 }
 
 /// A chain of which somebody saw more than is here.

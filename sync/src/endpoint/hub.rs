@@ -19,6 +19,7 @@ use super::tell::{Told, canonical, tell_node};
 use super::{DownReason, SyncCommand, SyncEvent};
 use crate::accept::{Accepted, Handshakes, Network};
 use crate::io::{self, IoEvent, Writer, code};
+use crate::links::{Here, Links};
 use crate::tls::{Identity, Pins, Trust};
 use crate::{ALPN_SESSION, Dice};
 
@@ -54,15 +55,24 @@ pub(super) enum Internal {
 }
 
 #[derive(Debug)]
-struct Line {
-    peer: DeviceId,
+pub(super) struct Line {
+    pub(super) peer: DeviceId,
     session: Session,
-    writer: Writer,
+    pub(super) writer: Writer,
+    here: Here,
     dialled_by_us: bool,
     since: Duration,
     up: bool,
     /// The peer is no member: it only hears so.
     parting: bool,
+}
+
+impl Line {
+    /// Whether this machine sends from another address now.
+    pub(super) fn has_moved(&self) -> bool {
+        self.here
+            .has_moved(self.writer.connection().remote_address())
+    }
 }
 
 struct Stream {
@@ -87,8 +97,8 @@ pub(super) struct Hub {
     dice: Dice,
     origin: Instant,
     handshakes: Handshakes,
-    peers: Peers,
-    lines: HashMap<u64, Line>,
+    pub(super) peers: Peers,
+    pub(super) lines: HashMap<u64, Line>,
     last_line: u64,
     heads: BTreeMap<ChainId, Head>,
     claims: Claims,
@@ -125,12 +135,13 @@ impl Hub {
         }
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
     }
 
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<SyncCommand>) {
         let events = self.events.clone();
+        let mut links = Links::watch();
         loop {
             let deadline = self.deadline();
             let reading = self.pending.len() < MAX_PENDING;
@@ -157,6 +168,7 @@ impl Hub {
                         self.handshakes.take_up(incoming, network, tell, Internal::Handshake);
                     }
                 },
+                () = links.changed() => self.handle_links(),
                 () = sleep_until(deadline) => self.handle_timeouts(),
             }
             self.pump();
@@ -200,6 +212,7 @@ impl Hub {
             return peer.failed(now, &mut self.dice);
         };
         let (quic, addrs, tell) = (self.quic.clone(), peer.addrs(), self.tell.clone());
+        peer.dialled_from = peer.sources();
         let task = tokio::spawn(async move {
             let dialled = dial(quic, config, addrs).await;
             let _ = tell
@@ -452,11 +465,13 @@ impl Hub {
         let heads: Vec<Head> = self.heads.values().copied().collect();
         session.handle_local_heads(&heads);
         let tag = move |event| Internal::Io(id, event);
+        let here = Here::of(&connection);
         let writer = io::start(connection, send, recv, self.tell.clone(), tag);
         let line = Line {
             peer: device,
             session,
             writer,
+            here,
             dialled_by_us,
             since: now,
             up: false,
@@ -481,7 +496,7 @@ impl Hub {
     }
 
     /// Takes a line out, says so if it was up, and plans the next dial.
-    fn end(&mut self, id: u64, reason: DownReason) -> Option<Line> {
+    pub(super) fn end(&mut self, id: u64, reason: DownReason) -> Option<Line> {
         let now = self.now();
         let line = self.lines.remove(&id)?;
         self.claims.release_all(line.peer);

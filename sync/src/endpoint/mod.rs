@@ -2,6 +2,7 @@
 
 pub(crate) mod dial;
 mod hub;
+mod moved;
 mod peers;
 mod tell;
 
@@ -191,6 +192,8 @@ pub enum DownReason {
     Replaced,
     /// The peer is no member any more.
     Removed,
+    /// This device is at another address, and begins another.
+    Moved,
     /// The connection ended; what is known of it.
     Lost(String),
 }
@@ -201,6 +204,7 @@ impl fmt::Display for DownReason {
             Self::Session(reason) => reason.fmt(f),
             Self::Replaced => f.write_str("a newer connection took its place"),
             Self::Removed => f.write_str("no member any more"),
+            Self::Moved => f.write_str("this device is at another address"),
             Self::Lost(why) => write!(f, "connection lost: {why}"),
         }
     }

@@ -8,6 +8,7 @@ use bailey_model::DeviceId;
 use tokio::task::AbortHandle;
 
 use crate::Dice;
+use crate::links::source;
 
 /// Addresses of one peer; more are left out.
 const MAX_ADDRS: usize = 8;
@@ -20,6 +21,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait before a lost connection is dialled again; a part of it is
 /// taken, so that both ends seldom dial at once.
 const REDIAL: Duration = Duration::from_millis(300);
+/// A dial that waits is not brought forward more often: links of a machine may change
+/// all the time, for reasons that are no way to a peer.
+const NUDGE_EVERY: Duration = Duration::from_secs(1);
 
 /// One peer.
 #[derive(Debug, Default)]
@@ -31,15 +35,43 @@ pub(super) struct Peer {
     fails: u32,
     pub(super) dial_at: Option<Duration>,
     pub(super) dialling: Option<AbortHandle>,
+    /// From where each of its addresses was reached when that dial began.
+    pub(super) dialled_from: Vec<Option<IpAddr>>,
+    /// When it was last dialled because the links changed.
+    nudged: Option<Duration>,
     /// The connection with a session.
     pub(super) connection: Option<u64>,
 }
 
 impl Peer {
+    /// Where it was last comes first.
     pub(super) fn addrs(&self) -> Vec<SocketAddr> {
-        let mut addrs = self.told.clone();
-        addrs.extend(self.learned.filter(|learned| !self.told.contains(learned)));
-        addrs
+        let told = self.told.iter().copied();
+        let others = told.filter(|told| Some(*told) != self.learned);
+        self.learned.into_iter().chain(others).collect()
+    }
+
+    /// From where each of its addresses is reached.
+    pub(super) fn sources(&self) -> Vec<Option<IpAddr>> {
+        self.addrs().into_iter().map(source).collect()
+    }
+
+    /// This machine's links changed; whether that ended a session with it. What waits
+    /// is dialled now, and what was begun on another way begins again.
+    pub(super) fn links_changed(&mut self, now: Duration, moved: bool) {
+        let stale = self.dialling.is_some() && self.dialled_from != self.sources();
+        if stale {
+            self.stop_dialling();
+        }
+        let waits = self.dial_at.is_some();
+        let nudge = waits && self.nudged.is_none_or(|at| now >= at + NUDGE_EVERY);
+        if nudge {
+            self.nudged = Some(now);
+        }
+        if stale || moved || nudge {
+            self.fails = 0;
+            self.plan(now);
+        }
     }
 
     fn wants_dial(&self) -> bool {

@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::MailAddress;
 use crate::endpoint::dial::{Dialled, dial};
-use crate::io::{self, IoEvent, Writer};
+use crate::io::{self, IoEvent, Writer, code};
+use crate::links::{Here, Links};
 use crate::socket::bind_udp;
 use crate::tls::{Identity, Trust};
 use crate::{ALPN_MAIL, Dice, HANDSHAKE_TIMEOUT};
@@ -122,6 +123,7 @@ pub struct MailDevice {
     dice: Dice,
     commands: mpsc::Receiver<MailCommand>,
     events: mpsc::Sender<MailEvent>,
+    links: Links,
     connections: u64,
     fails: u32,
     told_down: bool,
@@ -131,6 +133,8 @@ pub struct MailDevice {
 enum Over {
     /// The node wants no other.
     Node,
+    /// This device is at another address.
+    Moved,
     Lost(String),
 }
 
@@ -148,6 +152,7 @@ impl MailDevice {
             dice: Dice::new(entropy),
             commands,
             events,
+            links: Links::watch(),
             connections: 0,
             fails: 0,
             told_down: false,
@@ -162,10 +167,15 @@ impl MailDevice {
                 Ok((dialled, quic)) => {
                     let since = Instant::now();
                     let over = self.serve(dialled).await;
+                    if matches!(over, Over::Moved) {
+                        // Nothing that is left to say arrives.
+                        quic.close(code::LEAVING, b"");
+                        continue;
+                    }
                     // What is left to say is said, or given up.
                     let _ = timeout(CLOSING, quic.wait_idle()).await;
                     match over {
-                        Over::Node => return,
+                        Over::Node | Over::Moved => return,
                         Over::Lost(why) => (since.elapsed(), why),
                     }
                 }
@@ -193,10 +203,14 @@ impl MailDevice {
         let wait = FIRST_WAIT
             .saturating_mul(1 << self.fails.saturating_sub(1).min(8))
             .min(LONGEST_WAIT);
-        let until = Instant::now() + wait - wait / 4 + self.dice.part_of(wait / 2);
+        let now = Instant::now();
+        let soonest = now + FIRST_WAIT;
+        let mut until = now + wait - wait / 4 + self.dice.part_of(wait / 2);
         loop {
             tokio::select! {
                 () = sleep_until(until) => return true,
+                // There may be a way now.
+                () = self.links.changed() => until = until.min(soonest.max(Instant::now())),
                 command = self.commands.recv() => if command.is_none() {
                     return false;
                 },
@@ -253,6 +267,7 @@ impl MailDevice {
         let remote = connection.remote_address();
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let (tell, mut told) = mpsc::channel(1);
+        let here = Here::of(&connection);
         let writer = io::start(connection, send, recv, tell, |event| event);
         let origin = Instant::now();
         let mut client = MailClient::new(Duration::ZERO);
@@ -286,6 +301,9 @@ impl MailDevice {
                     None => return Over::Node,
                 },
                 () = self.events.closed() => return Over::Node,
+                () = self.links.changed() => if here.has_moved(remote) {
+                    return Over::Moved;
+                },
                 () = sleep_until(origin + deadline) => client.handle_timeout(origin.elapsed()),
             }
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bailey_session::pair::Pairing;
 use tokio::sync::mpsc;
 
-use crate::io::Writer;
+use crate::io::{Room, Writer};
 
 /// The writing end. Dropping it sends what was given, then ends the connection.
 #[derive(Debug)]
@@ -16,12 +16,29 @@ pub(super) enum Line {
     Post(mpsc::Sender<Vec<u8>>),
 }
 
+/// Room for one frame on a line.
+#[derive(Debug)]
+pub(super) enum LineRoom<'a> {
+    Direct(Room<'a>),
+    Post(mpsc::Permit<'a, Vec<u8>>),
+}
+
+impl LineRoom<'_> {
+    /// Gives the frame to the line.
+    pub(super) fn send(self, frame: Vec<u8>) {
+        match self {
+            Self::Direct(room) => room.send(frame),
+            Self::Post(room) => room.send(frame),
+        }
+    }
+}
+
 impl Line {
     /// Room for one frame, if there is.
-    pub(super) fn room(&self) -> Option<mpsc::Permit<'_, Vec<u8>>> {
+    pub(super) fn room(&self) -> Option<LineRoom<'_>> {
         match self {
-            Self::Direct(writer) => writer.room(),
-            Self::Post(frames) => frames.try_reserve().ok(),
+            Self::Direct(writer) => writer.room().map(LineRoom::Direct),
+            Self::Post(frames) => frames.try_reserve().ok().map(LineRoom::Post),
         }
     }
 

@@ -12,6 +12,11 @@ use bailey_model::{DeviceId, Timestamp};
 const EVERY: Duration = Duration::from_secs(30);
 /// The same where something is lacking.
 const LACKING: Duration = Duration::from_secs(5);
+/// The same while nothing changes and another device is heard by the mailbox: what is
+/// asked of this one there rests on the time that it was heard.
+const BEAT: Duration = Duration::from_secs(5 * 60);
+/// A device that was not heard for longer was away: it is answered at once.
+const AWAY: Duration = Duration::from_secs(6 * 60);
 /// How long what a device says of its own chains may take to come: it lies in the
 /// mailbox before its word does.
 const OWN_LATE: Duration = Duration::from_secs(10);
@@ -45,6 +50,11 @@ pub(super) struct Words {
     /// Chains of which this device refused something: they end here for a reason that
     /// is not the mailbox's.
     faults: BTreeSet<ChainId>,
+    /// When a word of each other member came last.
+    heard: BTreeMap<DeviceId, Duration>,
+    /// A word came since this device's own, and one of a device that was away.
+    spoken_to: bool,
+    newcomer: bool,
 }
 
 impl Words {
@@ -78,6 +88,11 @@ impl Words {
         (now, clock): (Duration, Timestamp),
     ) -> Vec<(ChainId, u64)> {
         let have = |chain: &ChainId| heads.get(chain).map_or(0, |head| head.seq);
+        if writes(&word.signer) {
+            let before = self.heard.insert(word.signer, now);
+            self.spoken_to = true;
+            self.newcomer |= before.is_none_or(|before| now > before + AWAY);
+        }
         for head in &word.heads {
             let chain = &head.chain;
             if head.seq <= have(chain) || self.faults.contains(chain) || !writes(&chain.writer) {
@@ -127,7 +142,9 @@ impl Words {
         let unsaid =
             |(chain, lack): (&ChainId, &Lack)| !lack.said && Self::is_late(chain, lack, now);
         let lacking = now >= last + LACKING && self.lacks.iter().any(unsaid);
-        lacking || (now >= last + EVERY && (!self.said_all || !self.changed.is_empty()))
+        let changed = now >= last + EVERY && (!self.said_all || !self.changed.is_empty());
+        let asked = self.newcomer && now >= last + LACKING;
+        lacking || changed || asked || (self.spoken_to && now >= last + BEAT)
     }
 
     /// What to say now: the first time of all that is here, then of what changed, the
@@ -138,6 +155,7 @@ impl Words {
         heads: &BTreeMap<ChainId, Head>,
     ) -> (Vec<Head>, Vec<Head>) {
         self.last = Some(now);
+        (self.spoken_to, self.newcomer) = (false, false);
         let mut lacks = Vec::new();
         for (chain, lack) in &mut self.lacks {
             if Self::is_late(chain, lack, now) {

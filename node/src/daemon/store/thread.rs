@@ -162,7 +162,7 @@ impl Thread {
     fn turn(&mut self, batch: Vec<StoreAsk>) -> bool {
         let mut appended = Vec::new();
         let mut answers = Vec::new();
-        let (mut urgent, mut at_once) = (false, false);
+        let (mut urgent, mut at_once, mut sealed) = (false, false, false);
         for ask in batch {
             match ask {
                 StoreAsk::Append(all) => {
@@ -175,6 +175,7 @@ impl Thread {
                         self.append(it, &mut appended, &mut answers);
                     }
                 }
+                StoreAsk::Seal => (urgent, at_once, sealed) = (true, true, true),
                 other => {
                     // What was appended before stands before what comes after.
                     self.commit(false, &mut appended, &mut answers);
@@ -192,7 +193,8 @@ impl Thread {
         let back = back.map(|writer| StoreTell::WentBack { writer });
         let forks = std::mem::take(&mut self.untold_forks).into_iter();
         let back = back.chain(forks.map(StoreTell::TwoOfOne));
-        let after = back.chain(self.grown_heads()).chain(self.vain()).collect();
+        let after = back.chain(self.grown_heads()).chain(self.vain());
+        let after = after.chain(sealed.then_some(StoreTell::Sealed)).collect();
         told && self.tell(after)
     }
 
@@ -270,7 +272,7 @@ impl Thread {
         self.changed = true;
         Some(match ask {
             // They have their own road.
-            StoreAsk::Append(_) => return None,
+            StoreAsk::Append(_) | StoreAsk::Seal => return None,
             StoreAsk::Ingest { peer, chain, bytes } => self.ingest(peer, chain, &bytes),
             StoreAsk::Range {
                 peer,

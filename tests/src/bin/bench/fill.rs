@@ -191,7 +191,7 @@ pub(crate) fn fill(state: &Path, entries: u64, days: u64) -> io::Result<Filled> 
         let first = now - (days - no) * DAY_MS;
         let store = Store::open(state, keys.clone(), Timestamp(first), Box::new(OsEntropy));
         let mut store = store.map_err(io::Error::other)?;
-        if no == 0 {
+        if no == 0 && store.account().is_none() {
             let made = store.create_account("bench", Timestamp(first));
             made.map_err(io::Error::other)?;
         }

@@ -104,3 +104,43 @@ fn words_are_of_all_at_first_and_then_of_what_changed_and_seldom() {
     words.heads(&many);
     assert_eq!(words.say(START, &map(&many)).0.len(), MAX_HEADS);
 }
+
+#[test]
+fn a_device_that_comes_is_answered_and_two_that_stay_hear_each_other_now_and_then() {
+    let have = map(&[head(1, 3)]);
+    let mut words = Words::default();
+    let said = |words: &mut Words, now| {
+        assert!(words.is_due(now), "{now:?}");
+        words.say(now, &have).0
+    };
+    said(&mut words, START);
+    assert!(!words.is_due(BEAT * 100), "nobody is there to hear it");
+    let hears = |words: &mut Words, now| {
+        let asked = words.heard(
+            &word(OTHER, Vec::new(), Vec::new()),
+            &have,
+            |_| true,
+            (now, CLOCK),
+        );
+        assert_eq!(asked, []);
+    };
+    // It came: it hears this one soon, and no word of its own makes that any sooner.
+    let came = BEAT * 100;
+    hears(&mut words, came);
+    assert_eq!(said(&mut words, came), [], "nothing changed");
+    for later in 1..30 {
+        let now = came + Duration::from_secs(later * 10);
+        hears(&mut words, now);
+        assert!(!words.is_due(now.min(came + BEAT - LACKING)));
+    }
+    said(&mut words, came + BEAT);
+    assert!(!words.is_due(came + BEAT * 3), "it is gone again");
+    // Who is no member makes nothing be said.
+    words.heard(
+        &word(WRITER, Vec::new(), Vec::new()),
+        &have,
+        |_| false,
+        (came + BEAT * 3, CLOCK),
+    );
+    assert!(!words.is_due(came + BEAT * 3));
+}
