@@ -126,6 +126,18 @@ pub enum OpenDbError {
         /// What was found.
         why: String,
     },
+    /// Made by an earlier version, and not brought up yet: its node does that when it
+    /// starts.
+    #[error(
+        "{path}: made by an earlier version of bailey (tables of version {version}); its node \
+         brings it up when it starts"
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: i32,
+    },
     /// Made by a newer version.
     #[error("{path}: made by a newer version of bailey (tables of version {version})")]
     Newer {
@@ -334,6 +346,7 @@ fn check(path: &Path, version: i32) -> Result<(), OpenDbError> {
     match version {
         USER_VERSION => Ok(()),
         version if version > USER_VERSION => Err(OpenDbError::Newer { path, version }),
+        OLDEST_VERSION..USER_VERSION => Err(OpenDbError::Older { path, version }),
         version => {
             let why = format!("tables of version {version}");
             Err(OpenDbError::Damaged { path, why })

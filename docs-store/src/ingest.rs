@@ -28,7 +28,7 @@ use crate::store::{Store, put_served};
 use crate::thin::{Noted, tables};
 
 pub(crate) use back::Successors;
-pub(crate) use caps::MAX_RECORDS;
+pub(crate) use caps::{MAX_OF_KIND, MAX_RECORDS};
 use opening::{Opener, Opening};
 pub(crate) use opening::{SegmentCache, apply, check_numbers};
 

@@ -51,6 +51,19 @@ impl JournalRow {
         self.no.saturating_add(u64::from(self.count.max(1)))
     }
 
+    /// The row with the count that it was sealed with: what it says may be damaged, and
+    /// the seal knows.
+    pub(crate) fn opens_as(&self, key: &SegmentKey) -> Option<Self> {
+        let said = std::iter::once(self.count);
+        said.chain(OF_ONE..=MOST_ENTRIES).find_map(|count| {
+            let row = Self {
+                count,
+                ..self.clone()
+            };
+            row.open(key).is_some().then_some(row)
+        })
+    }
+
     /// Its entries with their packed form, if all of it is what it says.
     pub(crate) fn open(&self, key: &SegmentKey) -> Option<Vec<(Entry, Vec<u8>)>> {
         let packed = match self.count {

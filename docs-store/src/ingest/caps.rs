@@ -1,6 +1,6 @@
 //! How much of anything is taken of a writer, and of an account.
 
-use bailey_envelope::{Header, Kind};
+use bailey_envelope::{DevicePublic, Header, Kind};
 use bailey_model::DeviceId;
 
 use crate::account::Act;
@@ -14,8 +14,9 @@ pub(super) const MAX_CHAINS: usize = 65_536;
 /// below a second.
 pub(crate) const MAX_RECORDS: usize = 1024;
 /// Most acts of one kind by one writer, so that no device uses up the account's room.
-const MAX_OF_KIND: usize = 128;
-/// Room that only removals, acks and resets may use: a door can be shut when it is full.
+pub(crate) const MAX_OF_KIND: usize = 128;
+/// Room that only removals, acks and resets may use. Members that lie can use it up; a
+/// reset by the recovery keys then still finds room.
 const KEPT_FREE: usize = 256;
 /// Highest segment number within one chain.
 pub(super) const MAX_SEGMENT: u32 = 65_536;
@@ -59,10 +60,13 @@ impl Store {
             act,
             Act::Remove { .. } | Act::Ack { .. } | Act::Reset { .. }
         );
-        let room = if shuts {
-            MAX_RECORDS
-        } else {
-            MAX_RECORDS - KEPT_FREE
+        let recovery = self.members().recovery().map(DevicePublic::id);
+        let room = match act {
+            // Members can fill an account, and this is what is left then. Nobody else can
+            // write one, and the number of these is bounded below.
+            Act::Reset { .. } if recovery == Some(*writer) => usize::MAX,
+            _ if shuts => MAX_RECORDS,
+            _ => MAX_RECORDS - KEPT_FREE,
         };
         let kind = std::mem::discriminant(act);
         let same = nodes

@@ -6,6 +6,7 @@ use bailey_model::{Event, Gap, Incarnation};
 
 use super::caps::MAX_SEGMENT;
 use super::*;
+use crate::account::Node;
 use crate::entropy::OsEntropy;
 use crate::error::QuarantineReason;
 use crate::schema::pack;
@@ -403,4 +404,39 @@ fn the_document_says_these_numbers() {
     ] {
         assert!(text.contains(&said), "docs/wire.md does not say: {said}");
     }
+}
+
+/// Members that lie fill the account with what they may write.
+#[test]
+fn an_account_that_is_full_is_still_brought_back_by_its_recovery_keys() {
+    let mut fixture = fixture();
+    let account = fixture.store.account.as_mut().unwrap();
+    let filling = (0..u64::try_from(MAX_RECORDS).unwrap()).map(|no| {
+        let mut hash = [9; 32];
+        hash[..8].copy_from_slice(&no.to_be_bytes());
+        Node {
+            hash: Hash(hash),
+            signer: DeviceId([u8::try_from(no / 100).unwrap() + 40; 32]),
+            incarnation: Incarnation([1; 16]),
+            seq: no + 1,
+            parents: vec![Hash([8; 32])],
+            act: Act::Ack {
+                removal: Hash([7; 32]),
+            },
+        }
+    });
+    account.records.extend(filling);
+    let recovery = *fixture.store.members().recovery().unwrap();
+    let reset = Act::Reset {
+        kept: Vec::new(),
+        recovery,
+    };
+    let liar = fixture.liar.id();
+    let remove = Act::Remove {
+        devices: vec![liar],
+    };
+    assert!(fixture.store.check_room(&liar, &remove).is_err());
+    assert!(fixture.store.check_room(&liar, &reset).is_err());
+    assert!(fixture.store.check_room(&recovery.id(), &remove).is_err());
+    assert!(fixture.store.check_room(&recovery.id(), &reset).is_ok());
 }

@@ -31,13 +31,18 @@ impl Rebuild<'_> {
             true => "doc, no, 0, segment, key_id, row",
             false => "doc, no, count, segment, key_id, row",
         };
+        let mut odd = 0_u64;
         let extent = keyed(self.old, "journal", columns, order, &mut |row| {
-            if let Ok(row) = journal_row(row) {
-                rows.insert((row.doc, row.no), row);
+            match journal_row(row) {
+                Ok(row) => drop(rows.insert((row.doc, row.no), row)),
+                Err(_) => odd += 1,
             }
             Ok(())
         })?;
         self.part("journal", extent);
+        if odd > 0 {
+            self.said.lose(format!("journal: {odd} rows that are none"));
+        }
         let docs: BTreeSet<DocId> = rows.keys().map(|(doc, _)| *doc).collect();
         let Some(account) = stored_account(self.new)? else {
             return Ok(());
@@ -57,15 +62,14 @@ impl Rebuild<'_> {
         rows: &[JournalRow],
     ) -> Result<(), RepairError> {
         let device = self.keys.id();
-        let mut good: Vec<&JournalRow> = Vec::new();
+        let mut good: Vec<JournalRow> = Vec::new();
+        let mut bad: Vec<&JournalRow> = Vec::new();
         let mut made_with: Option<RowKey> = None;
-        let mut next_no = 0;
         for row in rows {
-            next_no = next_no.max(row.next_no());
             let found = self.ring.find(self.new, account, device, row.key_id)?;
             let key = found.as_ref().map(|key| key.segment_key(doc, row.segment));
-            match (key.and_then(|key| row.open(&key)), found) {
-                (Some(_), Some(epoch)) => {
+            match (key.and_then(|key| row.opens_as(&key)), found) {
+                (Some(row), Some(epoch)) => {
                     good.push(row);
                     made_with = Some(RowKey {
                         epoch,
@@ -73,6 +77,7 @@ impl Rebuild<'_> {
                     });
                 }
                 _ => {
+                    bad.push(row);
                     let place = format!("entry {} of {doc}, in the journal", row.no);
                     chains::quarantine(
                         self.new,
@@ -88,18 +93,21 @@ impl Rebuild<'_> {
         let own = sealed.iter().filter(|(id, _)| id.writer == device);
         let sealed = own.map(|(_, chain)| chain.last_no).max().unwrap_or(0);
         let mut no = sealed.saturating_add(1);
-        if next_no.saturating_sub(no) > MAX_MISSING {
-            self.said.lose(format!("the journal of {doc}: its numbers"));
-            return Ok(());
-        }
         for row in good.iter().filter(|row| row.no > sealed) {
+            if row.no.saturating_sub(no) > MAX_MISSING {
+                self.said.lose(format!("the journal of {doc}: its numbers"));
+                return Ok(());
+            }
             self.missing(doc, no..row.no, made_with.as_ref())?;
             if row.no >= no {
-                journal::put(self.new, std::iter::once(*row))?;
+                journal::put(self.new, std::iter::once(row))?;
                 no = row.next_no();
             }
         }
-        self.missing(doc, no..next_no, made_with.as_ref())
+        // Of a row that does not open nothing is sure: its number may be damaged too.
+        let near = |row: &&&JournalRow| row.no.saturating_sub(no) <= MAX_MISSING;
+        let last = bad.iter().filter(near).map(|row| row.next_no()).max();
+        self.missing(doc, no..last.unwrap_or(no), made_with.as_ref())
     }
 
     /// Says of each of these that it was lost.

@@ -6,7 +6,7 @@ use bailey_model::{AccountId, Timestamp};
 use super::{Account, Store, put_account};
 use crate::db::DbError;
 use crate::error::{IngestError, JoinError};
-use crate::ingest::{MAX_RECORDS, Successors};
+use crate::ingest::{MAX_OF_KIND, MAX_RECORDS, Successors};
 
 impl Store {
     /// Makes this store one of an account whose records make this device a
@@ -36,7 +36,7 @@ impl Store {
         if self.account.is_some() {
             return Err(JoinError::HasAccount);
         }
-        if envelopes.len() > MAX_RECORDS {
+        if envelopes.len() > MAX_RECORDS + MAX_OF_KIND {
             return Err(JoinError::TooMany(envelopes.len()));
         }
         self.set_durable(true)?;

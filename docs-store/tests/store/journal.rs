@@ -316,7 +316,8 @@ fn only_sealed_or_signed_bytes_are_at_rest() {
             .unwrap();
     }
     store.commit(true).unwrap();
-    store.seal(NOW).unwrap();
+    store.seal_all(NOW).unwrap();
+    write(&mut store, BOX, &["secret-entry-unsealed"], NOW);
     let seed = store.recovery_seed().unwrap().unwrap();
     for file in ["store.db", "store.db-wal"] {
         let bytes = std::fs::read(dir.path().join(file)).unwrap();

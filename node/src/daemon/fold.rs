@@ -102,7 +102,8 @@ pub(crate) struct Fold {
     boxes: BTreeMap<(DeviceId, BoxId), BoxState>,
     names: BTreeMap<DeviceId, String>,
     notices: VecDeque<(DeviceId, Timestamp, Notice)>,
-    requests: BTreeMap<RequestId, RequestState>,
+    /// By who asked: an id says nothing of whose it is, and anybody may copy one.
+    requests: BTreeMap<(DeviceId, RequestId), RequestState>,
     reports: VecDeque<(DeviceId, Timestamp, BoundaryReport)>,
     seen: u64,
 }
@@ -150,7 +151,7 @@ impl Fold {
             }
             Event::Request(request) => self.keep_request(writer, request),
             Event::Receipt(receipt) => {
-                let state = self.requests.get_mut(&receipt.request);
+                let state = self.requests.get_mut(&(receipt.from, receipt.request));
                 if let Some(state) = state.filter(|state| state.request.node == writer) {
                     state.receipt = Some(receipt.clone());
                 }
@@ -205,10 +206,9 @@ impl Fold {
         self.make_room_for_request();
         self.seen += 1;
         let seen = self.seen;
-        // An id seen before is the same request, or a forgery of it by
-        // another member: the first stands.
+        // An id that this device used before is the same request: the first stands.
         self.requests
-            .entry(request.id)
+            .entry((writer, request.id))
             .or_insert_with(|| RequestState {
                 from: writer,
                 request: request.clone(),
@@ -254,8 +254,8 @@ impl Fold {
         }
         let order = |state: &RequestState| (state.receipt.is_none(), state.seen);
         let first = self.requests.iter().min_by_key(|(_, state)| order(state));
-        if let Some(id) = first.map(|(id, _)| *id) {
-            self.requests.remove(&id);
+        if let Some(key) = first.map(|(key, _)| *key) {
+            self.requests.remove(&key);
         }
     }
 
@@ -293,9 +293,9 @@ impl Fold {
         found.map(|(_, ts, _)| *ts).max()
     }
 
-    /// A request.
-    pub(crate) fn request(&self, id: RequestId) -> Option<&RequestState> {
-        self.requests.get(&id)
+    /// A request of a device.
+    pub(crate) fn request(&self, from: DeviceId, id: RequestId) -> Option<&RequestState> {
+        self.requests.get(&(from, id))
     }
 
     /// Requests to a node that have no receipt.
@@ -528,7 +528,7 @@ mod tests {
         assert_eq!(fold.requests.len(), MAX_REQUESTS);
         let mut last = [0; 16];
         last[..8].copy_from_slice(&10_000_u64.to_be_bytes());
-        assert!(fold.request(RequestId(last)).is_some());
+        assert!(fold.request(THERE, RequestId(last)).is_some());
     }
 
     #[test]
@@ -616,10 +616,10 @@ mod tests {
     #[test]
     fn a_request_is_behind_what_the_same_device_asked_later_and_was_done() {
         let mut fold = Fold::default();
-        let done = |id: u8, outcome| {
+        let done = |id: u8, from, outcome| {
             Event::Receipt(Receipt {
                 request: RequestId([id; 16]),
-                from: THERE,
+                from,
                 outcome,
             })
         };
@@ -629,19 +629,44 @@ mod tests {
         push(&mut fold, HERE, 3, asked(3, 1, 7));
         assert_eq!((fold.next_seq(THERE), fold.next_seq(HERE)), (3, 8));
         let newer = |fold: &Fold| {
-            let open = fold.request(RequestId([1; 16])).unwrap();
+            let open = fold.request(THERE, RequestId([1; 16])).unwrap();
             fold.has_newer(open)
         };
-        push(&mut fold, HERE, 4, done(2, RequestOutcome::Expired));
+        push(&mut fold, HERE, 4, done(2, THERE, RequestOutcome::Expired));
         assert!(!newer(&fold), "what was not done is not newer");
         let resumed = |processes| RequestOutcome::Resumed {
             processes,
             took_ms: 1,
         };
-        push(&mut fold, HERE, 5, done(3, resumed(None)));
+        push(&mut fold, HERE, 5, done(3, HERE, resumed(None)));
         assert!(!newer(&fold), "another device's");
-        push(&mut fold, HERE, 6, done(2, resumed(Some(1))));
+        push(&mut fold, HERE, 6, done(2, THERE, resumed(Some(1))));
         assert!(newer(&fold));
+    }
+
+    /// A device that may only watch reads the id of a stop that is on its way.
+    #[test]
+    fn who_copies_the_id_of_a_request_answers_for_nobody_else() {
+        let thief = DeviceId([7; 32]);
+        for thief_first in [true, false] {
+            let mut fold = Fold::default();
+            let mut order = [thief, THERE];
+            if !thief_first {
+                order.reverse();
+            }
+            for (no, from) in (1..).zip(order) {
+                push(&mut fold, from, no, asked(1, 1, 1));
+            }
+            assert_eq!(fold.unanswered(HERE).len(), 2);
+            let denied = Receipt {
+                request: RequestId([1; 16]),
+                from: thief,
+                outcome: RequestOutcome::AlreadyOver,
+            };
+            push(&mut fold, HERE, 3, Event::Receipt(denied));
+            let open: Vec<DeviceId> = fold.unanswered(HERE).iter().map(|it| it.from).collect();
+            assert_eq!(open, [THERE]);
+        }
     }
 
     fn report(id: u8, run: u64) -> Event {

@@ -42,7 +42,7 @@ pub(super) struct Requests {
     /// Command lines that wait for a receipt.
     waiting: std::collections::BTreeMap<RequestId, ConnId>,
     /// Acted on, and without a receipt in the document. Each is one of the fold's.
-    acting: std::collections::BTreeSet<RequestId>,
+    acting: std::collections::BTreeSet<(DeviceId, RequestId)>,
     unwritten: Vec<Receipt>,
 }
 
@@ -179,14 +179,14 @@ impl Node {
     /// A receipt for a command line that waits here.
     pub(super) fn on_receipt(&mut self, receipt: &Receipt, from: DeviceId) {
         if from == self.this {
-            self.requests.acting.remove(&receipt.request);
+            self.requests
+                .acting
+                .remove(&(receipt.from, receipt.request));
         }
-        let asked = self
-            .fold
-            .request(receipt.request)
-            .map(|state| state.request.node);
-        // Only the node that was asked can answer.
-        if asked != Some(from) {
+        let asked = self.fold.request(self.this, receipt.request);
+        let asked = asked.map(|state| state.request.node);
+        // Only the node that was asked can answer, and only what was asked from here.
+        if asked != Some(from) || receipt.from != self.this {
             return;
         }
         if let Some(conn) = self.requests.waiting.remove(&receipt.request) {
@@ -198,7 +198,7 @@ impl Node {
     pub(super) fn answer_requests(&mut self) {
         for open in self.fold.unanswered(self.this) {
             let id = open.request.id;
-            if !self.requests.acting.insert(id) {
+            if !self.requests.acting.insert((open.from, id)) {
                 continue;
             }
             let asker = Waiting::Request(id, open.from);
@@ -325,7 +325,11 @@ impl Node {
             .requests
             .waiting
             .iter()
-            .filter(|(id, _)| self.fold.request(**id).is_some_and(|it| self.is_late(it)))
+            .filter(|(id, _)| {
+                self.fold
+                    .request(self.this, **id)
+                    .is_some_and(|it| self.is_late(it))
+            })
             .map(|(id, conn)| (*id, *conn))
             .collect();
         for (id, conn) in over {

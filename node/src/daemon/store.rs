@@ -333,7 +333,10 @@ fn hint(error: &OpenError) -> Option<String> {
         | OpenError::Entropy(_)
         | OpenError::Query(DbError::Full)
         | OpenError::Db(
-            OpenDbError::Newer { .. } | OpenDbError::Gone(_) | OpenDbError::Io { .. },
+            OpenDbError::Older { .. }
+            | OpenDbError::Newer { .. }
+            | OpenDbError::Gone(_)
+            | OpenDbError::Io { .. },
         ) => None,
         _ => Some(account::command(
             "store repair puts it in order, and deletes nothing",

@@ -324,7 +324,7 @@ fn sealing(world: &TestWorld, table: &mut Table) {
         _ => Figure::Failed(first_line(&output.stderr)),
     };
     table.add(row(
-        "processor's time to seal and sign, an entry of 50",
+        "processor's time to seal and sign an entry, in full batches",
         "us",
         each,
         None,

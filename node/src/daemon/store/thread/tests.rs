@@ -113,8 +113,8 @@ fn others_hear_of_an_envelope_only_once_no_power_cut_takes_it() {
     };
     let _begun = heads(&mut told);
     soon.last_durable = Instant::now();
-    // Fifty are a batch: sealed at once.
-    let batch: Vec<StoreAsk> = (0..50).map(|_| append(DOC, Urgency::Normal)).collect();
+    // So many are a batch: sealed at once.
+    let batch: Vec<StoreAsk> = (0..256).map(|_| append(DOC, Urgency::Normal)).collect();
     assert!(soon.turn(batch));
     assert!(!soon.store.is_synced());
     assert!(!heads(&mut told).contains(&DOC));
