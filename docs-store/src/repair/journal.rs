@@ -70,11 +70,11 @@ impl Rebuild<'_> {
             let key = found.as_ref().map(|key| key.segment_key(doc, row.segment));
             match (key.and_then(|key| row.opens_as(&key)), found) {
                 (Some(row), Some(epoch)) => {
-                    good.push(row);
                     made_with = Some(RowKey {
                         epoch,
                         segment: row.segment,
                     });
+                    good.push(row);
                 }
                 _ => {
                     bad.push(row);
