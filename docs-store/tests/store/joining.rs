@@ -90,9 +90,9 @@ fn a_bad_welcome_leaves_a_device_that_can_still_join() {
     damaged.push(last);
     assert!(store.join(account, &damaged, NOW).is_err());
     let mut store = untouched(&dir, store);
-    let many = vec![good[0].clone(); 1025];
+    let many = vec![good[0].clone(); 1153];
     let refused = store.join(account, &many, NOW);
-    assert!(matches!(refused, Err(JoinError::TooMany(1025))));
+    assert!(matches!(refused, Err(JoinError::TooMany(1153))));
     let mut store = untouched(&dir, store);
     store.join(account, &good, NOW).unwrap();
     assert_eq!(store.members().len(), 4);
