@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -261,13 +263,14 @@ fn start(paths: &Paths) -> Result<Child, Failure> {
         .mode(0o600)
         .open(&log_path)
         .map_err(in_log)?;
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::internal(format!("own program: {error}")))?;
+    let program = whole()?;
     let kept = KEPT
         .iter()
         .filter_map(|name| Some((name, std::env::var_os(name)?)));
     let account = account::chosen().map(|name| format!("--account={name}"));
     Command::new(&program)
+        // As a person knows it, in a list of processes.
+        .arg0(program.with_file_name("bailey"))
         .args(account)
         .args(["node", "--background"])
         .env_clear()
@@ -278,6 +281,16 @@ fn start(paths: &Paths) -> Result<Child, Failure> {
         .stderr(log)
         .spawn()
         .map_err(|error| Failure::host(format!("{}: {error}", program.display())))
+}
+
+/// The program that can do everything, in the folder of this one.
+///
+/// # Errors
+/// When the system does not say where this program is.
+pub(crate) fn whole() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe();
+    let own = own.map_err(|error| Failure::internal(format!("own program: {error}")))?;
+    Ok(own.with_file_name("bailey-node"))
 }
 
 fn is_too_many(error: &io::Error) -> bool {

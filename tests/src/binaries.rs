@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use nix::unistd::geteuid;
 
 /// The programs that tests start.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "bailey",
     "bailey-attack",
     "bailey-bench",
@@ -19,6 +19,7 @@ const PROGRAMS: [&str; 10] = [
     "bailey-helper",
     "bailey-mailbox",
     "bailey-member",
+    "bailey-node",
     "bailey-quic",
     "bailey-world",
 ];

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::args::{AccountAddArgs, JsonArgs, Line, Verb};
+use super::args::{AccountAddArgs, JsonArgs};
 use super::out;
 use crate::account::{self, AccountName};
 use crate::api::{Ask, BesideAsk, Failure, RunAsk, Tell};
@@ -15,22 +15,19 @@ use crate::show;
 /// How long the node of another account may take to answer: no box waits for it longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Says which account this command line is about, by its words or its environment.
+/// Says which account this command line is about, by its words or its environment. One
+/// that is `about_all` of them may name whichever it likes.
 ///
 /// # Errors
 /// The name is none, or nobody has begun such an account: a misspelt name must not
 /// begin one.
-pub(super) fn choose(line: &Line) -> Result<(), Failure> {
+pub(super) fn choose(named: Option<&str>, about_all: bool) -> Result<(), Failure> {
     let variable = std::env::var_os(account::VARIABLE);
-    account::choose(line.account.as_deref(), variable.as_deref())
+    account::choose(named, variable.as_deref())
         .map_err(|error| Failure::usage(error.to_string()))?;
     let Some(name) = account::chosen() else {
         return Ok(());
     };
-    let about_all = matches!(
-        line.verb,
-        Verb::Account(_) | Verb::Doctor(_) | Verb::Demo(_) | Verb::WorldServe(_)
-    );
     if about_all || first()?.of(Some(name)).exist() {
         return Ok(());
     }

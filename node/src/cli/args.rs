@@ -20,6 +20,33 @@ pub(crate) struct Line {
     pub(crate) verb: Verb,
 }
 
+/// What the first program does by itself: the same words as in [`Line`].
+#[derive(Debug, Parser)]
+#[command(name = "bailey", disable_help_subcommand = true)]
+pub(crate) struct ShortLine {
+    #[arg(long, global = true)]
+    pub(crate) account: Option<String>,
+    #[command(subcommand)]
+    pub(crate) verb: ShortVerb,
+}
+
+/// Verbs of [`ShortLine`].
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShortVerb {
+    Run(Box<RunArgs>),
+    Exec(ExecArgs),
+}
+
+impl Verb {
+    /// Whether it looks at every account, so that one which is not there may be named.
+    pub(crate) fn is_about_all_accounts(&self) -> bool {
+        matches!(
+            self,
+            Self::Account(_) | Self::Doctor(_) | Self::Demo(_) | Self::WorldServe(_)
+        )
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a command in a box.

@@ -57,8 +57,9 @@ struct Demo {
 
 impl Demo {
     fn play(&mut self) -> Result<(), Failure> {
-        let own = std::env::current_exe()
+        let whole = std::env::current_exe()
             .map_err(|error| Failure::internal(format!("own program: {error}")))?;
+        let own = whole.with_file_name("bailey");
         let server = vec![own.clone().into_os_string(), OsString::from("world-serve")];
         let world = World::start(WorldSpec::new(server, 2))
             .map_err(|error| Failure::host(format!("the demo's world: {error}")))?;

@@ -26,13 +26,43 @@ mod store;
 mod summary;
 mod why;
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 
 use clap::Parser as _;
 
 use crate::api::{Failure, Way};
-use crate::daemon;
-use args::{AccountVerb, DeviceVerb, Line, StoreVerb, Verb};
+use crate::{client, daemon};
+use args::{AccountVerb, DeviceVerb, Line, ShortLine, ShortVerb, StoreVerb, Verb};
+
+/// Runs the command line of this process, where it begins or joins a box; whatever else
+/// it says, wrong words and a wish for help too, is for the program beside this one,
+/// which this process becomes ([`main`]). The two are one crate: what is not reached
+/// from here is not linked into the first program, which so starts in a third of the
+/// time (ADR 0054).
+#[must_use]
+pub fn first() -> ExitCode {
+    let Ok(line) = ShortLine::try_parse() else {
+        return conclude(become_whole());
+    };
+    let account = line.account.as_deref();
+    conclude(accounts::choose(account, false).and_then(|()| match line.verb {
+        ShortVerb::Run(args) => run::run(&args),
+        ShortVerb::Exec(args) => exec::exec(&args),
+    }))
+}
+
+/// Becomes the whole program, with the words as they are.
+fn become_whole() -> Result<u8, Failure> {
+    let program = client::whole()?;
+    let mut words = std::env::args_os();
+    let mut whole = Command::new(&program);
+    if let Some(own) = words.next() {
+        whole.arg0(own);
+    }
+    let error = whole.args(words).exec();
+    Err(Failure::host(format!("{}: {error}", program.display())))
+}
 
 /// Runs the command line of this process.
 #[must_use]
@@ -45,7 +75,13 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match accounts::choose(&line).and_then(|()| dispatch(line.verb)) {
+    let account = line.account.as_deref();
+    let chosen = accounts::choose(account, line.verb.is_about_all_accounts());
+    conclude(chosen.and_then(|()| dispatch(line.verb)))
+}
+
+fn conclude(done: Result<u8, Failure>) -> ExitCode {
+    match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) if failure.is_unread() => ExitCode::SUCCESS,
         Err(failure) => {

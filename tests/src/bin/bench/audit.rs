@@ -130,6 +130,7 @@ impl Programs {
         std::fs::set_permissions(&made.0, Permissions::from_mode(0o755))?;
         for (from, to) in [
             ("bailey", "bailey"),
+            ("bailey-node", "bailey-node"),
             ("bailey-fence", "bailey-fence"),
             (GATE, REAL),
             ("bailey-bench", GATE),

@@ -1,4 +1,4 @@
-//! `bailey`.
+//! `bailey-node`: all that `bailey` can do.
 
 use std::process::ExitCode;
 
