@@ -266,6 +266,11 @@ fn begin(ops: &[SetupOp], ids: (u32, u32), up: UnixStream, status: OwnedFd) -> !
     if let Err(error) = builder.run_all(ops) {
         init::failed(builder.up, error)
     }
+    // The box's from here on; without them there is nothing to go on with.
+    match init::hold_namespaces() {
+        Ok(held) => builder.namespaces = held,
+        Err(error) => init::failed(builder.up, error.at(CHECK, None)),
+    }
     let network = network();
     // A launcher that is gone wants nothing.
     if builder.up.send(&FromInit::Begun, &[]).is_err() {

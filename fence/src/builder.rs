@@ -37,6 +37,8 @@ pub(crate) struct Builder {
     pub(crate) up: Channel,
     /// What is granted, once it is known.
     pub(crate) granted: Option<Granted>,
+    /// The process's own namespaces but its network's, where they are held already.
+    pub(crate) namespaces: Vec<OwnedFd>,
     root: Option<OwnedFd>,
     /// Mounts where a mount point may be made. Of these, links are followed
     /// only in those that hold nothing but what was planned.
@@ -67,6 +69,7 @@ impl Builder {
         Self {
             up,
             granted: None,
+            namespaces: Vec::new(),
             root: None,
             made: Vec::new(),
             known: Vec::new(),

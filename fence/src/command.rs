@@ -39,10 +39,23 @@ pub(crate) struct Program<'a> {
 }
 
 /// Becomes the command; `failed` closes when it has. Does not return.
-pub(crate) fn run(program: Program<'_>, streams: Streams, failed: &OwnedFd) -> ! {
+pub(crate) fn run(program: Program<'_>, streams: &Streams, failed: &OwnedFd) -> ! {
+    if program.bounds.limit_files().is_err() {
+        cannot(failed)
+    }
+    run_limited(program, streams, failed)
+}
+
+fn cannot(failed: &OwnedFd) -> ! {
+    let _ = rustix::io::write(failed, &[NOT_EXECUTABLE]);
+    sys::exit_now(NOT_EXECUTABLE)
+}
+
+/// The same, of a process that has its limit of open files already: it is a part of
+/// what there was before, and not to be taken of the part.
+pub(crate) fn run_limited(program: Program<'_>, streams: &Streams, failed: &OwnedFd) -> ! {
     if prepare(streams, program).is_err() {
-        let _ = rustix::io::write(failed, &[NOT_EXECUTABLE]);
-        sys::exit_now(NOT_EXECUTABLE)
+        cannot(failed)
     }
     let Err(errno) = execute(program);
     let name = program
@@ -67,13 +80,12 @@ pub(crate) fn run(program: Program<'_>, streams: Streams, failed: &OwnedFd) -> !
 
 /// A session and a process group of its own, the streams, nothing else open,
 /// signals as a program expects them.
-fn prepare(streams: Streams, program: Program<'_>) -> Result<(), std::io::Error> {
-    program.bounds.limit_files()?;
+fn prepare(streams: &Streams, program: Program<'_>) -> Result<(), std::io::Error> {
     if program.tied {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     }
     rustix::process::setsid()?;
-    match &streams {
+    match streams {
         Streams::Pipes([input, output, error]) => {
             rustix::stdio::dup2_stdin(input)?;
             rustix::stdio::dup2_stdout(output)?;

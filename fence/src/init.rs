@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use bailey_channel::Channel;
+use bailey_channel::{Channel, Message};
 use bailey_fence_plan::SetupOp;
 use bailey_fence_plan::channel::{BoxSpec, Layer, SetupError, Stdio};
 use bailey_model::{Axis, Fact};
@@ -18,7 +18,7 @@ use crate::confine::{self, Confinement};
 use crate::covers;
 use crate::host::Held;
 use crate::limits::{Bounds, UserCounts};
-use crate::probe::{self, Bait, Targets};
+use crate::probe::{self, Bait, Targets, Tried};
 use crate::step::StepError;
 use crate::sys::{self, Arrived};
 use crate::{display, gpu};
@@ -73,7 +73,7 @@ pub(crate) struct Init {
     pub(crate) granted: Granted,
     pub(crate) streams: Option<Streams>,
     /// What the box should not reach, until it is measured. The launcher's.
-    pub(crate) bait: Bait,
+    pub(crate) laid: Option<(Targets, Bait)>,
     /// The folder of the box's cgroup.
     pub(crate) cgroup: Option<OwnedFd>,
 }
@@ -83,7 +83,8 @@ pub(crate) struct Init {
 pub(crate) struct Job {
     pub(crate) spec: BoxSpec,
     pub(crate) ops: Vec<SetupOp>,
-    pub(crate) targets: Targets,
+    /// Places whose read-only mount must not be lost while the box runs.
+    pub(crate) watched: Vec<Vec<u8>>,
     pub(crate) bounds: Bounds,
     pub(crate) of_user: UserCounts,
     pub(crate) confinement: Confinement,
@@ -105,9 +106,9 @@ impl Init {
             granted,
             streams,
             cgroup,
-            bait,
+            laid,
         } = self;
-        drop((cgroup, bait));
+        drop((cgroup, laid));
         let up = Channel::new(up);
         if let Err(error) = enter((job.spec.uid, job.spec.gid), &up) {
             failed(up, error)
@@ -117,6 +118,13 @@ impl Init {
 }
 
 impl Init {
+    /// Looks at the host for what is tried in the box, once.
+    pub(crate) fn lay(&mut self) -> &Targets {
+        let (job, granted) = (&self.job, &self.granted);
+        let look = || probe::lay(&job.spec, &job.ops, (granted.own.path(), &granted.grants));
+        &self.laid.get_or_insert_with(look).0
+    }
+
     /// The names of the host's on the way to what must not be lost, in every
     /// folder of the host's that is mounted around it.
     pub(crate) fn names(&self) -> Vec<covers::Name> {
@@ -128,7 +136,7 @@ impl Init {
             _ => None,
         });
         let all = around.flat_map(|(outer, at)| {
-            let watched = self.job.targets.watched.iter();
+            let watched = self.job.watched.iter();
             watched.flat_map(move |place| covers::names(outer, at, place))
         });
         all.collect()
@@ -148,13 +156,14 @@ impl Job {
         let Self {
             spec,
             ops,
-            targets,
+            watched,
             bounds,
             of_user,
             confinement,
         } = self;
         builder.granted = Some(granted);
-        let built = lend_namespaces(&spec, &mut builder.up)
+        let held = std::mem::take(&mut builder.namespaces);
+        let built = lend_namespaces(&spec, held, &mut builder.up)
             .map_err(|error| error.at("hold the namespaces", None))
             .and_then(|()| build(ops.get(done..).unwrap_or_default(), &mut builder))
             .and_then(|built| {
@@ -166,7 +175,7 @@ impl Job {
         let broken = spec.broken;
         let ready = Ready {
             spec,
-            targets,
+            watched,
             bounds,
             confinement,
             streams,
@@ -198,19 +207,34 @@ pub(crate) fn enter(ids: (u32, u32), up: &Channel) -> Result<(), SetupError> {
         .map_err(|error| StepError::from(error).at("make the namespace of cgroups", None))
 }
 
-/// The namespaces of a box, in the order in which they are joined.
-const NAMESPACES: &[&str] = &["user", "mnt", "pid", "ipc", "uts", "cgroup", "net"];
+/// The namespaces that every box has, in the order in which they are joined. That of
+/// the network comes after them.
+const NAMESPACES: &[&str] = &["user", "mnt", "pid", "ipc", "uts", "cgroup"];
 
-/// Gives away this process's namespaces, all that are the box's own. Only it can
-/// open them: it is not dumpable.
-fn lend_namespaces(spec: &BoxSpec, up: &mut Channel) -> Result<(), StepError> {
+/// Opens this process's namespaces but its network's. Only it can: it is not dumpable.
+pub(crate) fn hold_namespaces() -> Result<Vec<OwnedFd>, StepError> {
+    NAMESPACES.iter().map(|name| namespace(name)).collect()
+}
+
+fn namespace(name: &str) -> Result<OwnedFd, StepError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let shared = |name: &str| name == "net" && spec.tier.shares_network();
-    let held = NAMESPACES
-        .iter()
-        .filter(|name| !shared(name))
-        .map(|name| openat(CWD, format!("/proc/self/ns/{name}"), flags, Mode::empty()))
-        .collect::<Result<Vec<_>, _>>()?;
+    let path = format!("/proc/self/ns/{name}");
+    Ok(openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// Gives away this process's namespaces, all that are the box's own: those that are
+/// held already, and its network's.
+fn lend_namespaces(
+    spec: &BoxSpec,
+    mut held: Vec<OwnedFd>,
+    up: &mut Channel,
+) -> Result<(), StepError> {
+    if held.is_empty() {
+        held = hold_namespaces()?;
+    }
+    if !spec.tier.shares_network() {
+        held.push(namespace("net")?);
+    }
     let held: Vec<_> = held.iter().map(AsFd::as_fd).collect();
     up.send(&FromInit::Namespaces, &held)
         .map_err(|_| StepError::Refused("the launcher is gone"))
@@ -231,7 +255,8 @@ fn build(ops: &[SetupOp], builder: &mut Builder) -> Result<Built, SetupError> {
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) spec: BoxSpec,
-    pub(crate) targets: Targets,
+    /// Places whose read-only mount must not be lost.
+    pub(crate) watched: Vec<Vec<u8>>,
     pub(crate) bounds: Bounds,
     pub(crate) confinement: Confinement,
     pub(crate) streams: Option<Streams>,
@@ -257,11 +282,26 @@ impl Ready {
             Ok(mounts) => mounts,
             Err(error) => self.give_up(error),
         };
-        let mut facts = probe::measure(&self.spec, &self.targets, &self.bounds);
+        let streams = match (self.spec.stdio, built.terminal, self.streams.take()) {
+            (Stdio::Pty { .. }, Some(terminal), _) => Streams::Terminal(terminal),
+            (Stdio::Pipes, _, Some(streams)) => streams,
+            _ => give_up(self.up, &StepError::Refused("it has no streams")),
+        };
+        // The launcher has looked at the host meanwhile; if it is gone, nothing runs.
+        let Ok(Message { value: targets, .. }) = self.up.receive::<Targets>() else {
+            sys::exit_now(1)
+        };
+        let program = Program {
+            command: &self.spec.command,
+            env: &self.spec.env,
+            bounds: &self.bounds,
+            tied: self.tied,
+        };
+        let Tried { mut facts, process } = probe::measure(&self.spec, &targets, program, &streams);
         facts.extend(gpu::measure(&self.spec));
-        let display = match self.display() {
+        let display = match display(&self.spec, &self.bounds, &mut self.up) {
             Ok(display) => display,
-            Err(error) => self.give_up(error),
+            Err(error) => failed(self.up, error),
         };
         let given: Vec<_> = built
             .processes
@@ -274,26 +314,22 @@ impl Ready {
         if told.is_err() || self.up.receive::<Go>().is_err() {
             sys::exit_now(1)
         }
-        let streams = match (self.spec.stdio, built.terminal, self.streams) {
-            (Stdio::Pty { .. }, Some(terminal), _) => Streams::Terminal(terminal),
-            (Stdio::Pipes, _, Some(streams)) => streams,
-            _ => give_up(self.up, &StepError::Refused("it has no streams")),
-        };
         drop((built.processes, mounts));
-        let program = Program {
-            command: &self.spec.command,
-            env: &self.spec.env,
-            bounds: &self.bounds,
-            tied: self.tied,
+        let command = match process {
+            Some(process) => {
+                let (command, executed) = process.become_command();
+                drop((streams, self.up));
+                followed(command, executed, &self.status)
+            }
+            None => start(program, streams, self.up, &self.status),
         };
-        let command = start(program, streams, self.up, &self.status);
         serve(command, display, &self.status)
     }
 
     /// The table of this namespace's mounts, where some must not be lost.
     fn mounts(&self, built: &Built) -> Result<Option<OwnedFd>, SetupError> {
         let own = match &built.processes {
-            Some(own) if !self.targets.watched.is_empty() => own,
+            Some(own) if !self.watched.is_empty() => own,
             _ => return Ok(None),
         };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -302,20 +338,20 @@ impl Ready {
             .map_err(|errno| StepError::from(errno).at("watch the mounts of the box", None))
     }
 
-    /// Starts its display, if it has one.
-    fn display(&mut self) -> Result<Option<Pid>, SetupError> {
-        let Some(size) = self.spec.display else {
-            return Ok(None);
-        };
-        let display = display::start(size, &self.bounds)?;
-        // If the launcher is gone, there is nobody to go on for.
-        let _ = self.up.send(&FromInit::Display, &[display.folder.as_fd()]);
-        Ok(Some(display.pid))
-    }
-
     pub(crate) fn give_up(self, error: SetupError) -> ! {
         failed(self.up, error)
     }
+}
+
+/// Starts a box's display, if it has one.
+fn display(spec: &BoxSpec, bounds: &Bounds, up: &mut Channel) -> Result<Option<Pid>, SetupError> {
+    let Some(size) = spec.display else {
+        return Ok(None);
+    };
+    let display = display::start(size, bounds)?;
+    // If the launcher is gone, there is nobody to go on for.
+    let _ = up.send(&FromInit::Display, &[display.folder.as_fd()]);
+    Ok(Some(display.pid))
 }
 
 /// Says why there is no box, and ends.
@@ -381,32 +417,37 @@ fn give_up(up: Channel, error: &StepError) -> ! {
     failed(up, error.at("start the command", None))
 }
 
-/// Starts the command. Keeps of what is open only the status pipe, and what the
-/// caller holds.
+/// Starts the command.
 pub(crate) fn start(program: Program<'_>, streams: Streams, up: Channel, status: &OwnedFd) -> Pid {
-    let (failed_read, failed_write) = match pipe_with(PipeFlags::CLOEXEC) {
+    let (executed, failed) = match pipe_with(PipeFlags::CLOEXEC) {
         Ok(pipe) => pipe,
         Err(errno) => give_up(up, &errno.into()),
     };
     let command = match sys::fork() {
         Ok(Some(command)) => command,
-        Ok(None) => command::run(program, streams, &failed_write),
+        Ok(None) => command::run(program, &streams, &failed),
         Err(error) => give_up(up, &error.into()),
     };
-    drop((failed_write, streams, up));
+    drop((failed, streams, up));
+    followed(command, executed, status)
+}
+
+/// Says that the command runs, once it does. Keeps of what is open only the status
+/// pipe, and what the caller holds.
+fn followed(command: Pid, executed: OwnedFd, status: &OwnedFd) -> Pid {
     let _ = rustix::process::chdir(c"/");
     let _ = sys::close_range(0, 2);
     // The command's copy of the pipe closes when it is executed; what comes
     // before that is one byte which says that it could not be.
     let mut byte = [0_u8];
-    let executed = loop {
-        match rustix::io::read(&failed_read, &mut byte) {
+    let runs = loop {
+        match rustix::io::read(&executed, &mut byte) {
             Err(rustix::io::Errno::INTR) => {}
             got => break got == Ok(0),
         }
     };
-    drop(failed_read);
-    if executed {
+    drop(executed);
+    if runs {
         report(status, [RUNNING, 0]);
     }
     command

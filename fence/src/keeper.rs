@@ -19,7 +19,7 @@ use crate::covers::Covers;
 use crate::fallback::tree;
 use crate::init::{DISPLAY_ENDED, EXITED, FromInit, Go, Init, RUNNING, SIGNALLED, Status};
 use crate::launcher::LaunchError;
-use crate::probe::Bait;
+use crate::probe;
 use crate::sys::Cloned;
 
 /// How long a further command's keeper may take to end it: more than its own
@@ -343,7 +343,7 @@ impl Keeper {
         self.ready = true;
         // From here on there is no other way, and no need of one.
         let init = self.making.take().map(|making| making.init);
-        let watched = init.as_ref().map(|init| &init.job.targets.watched);
+        let watched = init.as_ref().map(|init| &init.job.watched);
         if let Some(watched) = watched.filter(|watched| !watched.is_empty()) {
             let table = fds.pop_back().ok_or(LaunchError::OutOfOrder)?;
             let names = init.as_ref().map(|init| init.names()).unwrap_or_default();
@@ -351,16 +351,15 @@ impl Keeper {
             // What came before it could be told.
             self.look_at_covers()?;
         }
-        let (job, bait) = match init {
-            Some(init) => (Some(init.job), init.bait),
-            None => (None, Bait::default()),
-        };
         for (what, fds) in std::mem::take(&mut self.held_back) {
             self.pass_on(&what, &fds)?;
         }
         let first = self.first.as_ref().unwrap_or(&self.child);
         let pid = first.pid;
-        facts.extend(bait.outside(pid));
+        if let Some(Init { job, cgroup, .. }) = init.as_deref() {
+            let cgroup = cgroup.as_ref().map(AsFd::as_fd);
+            facts.extend(probe::outside(job.spec.limits, cgroup, pid));
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let seen = openat(CWD, format!("/proc/{pid}"), flags, Mode::empty())?;
         let mut given = vec![first.pidfd.as_fd(), seen.as_fd()];
@@ -369,7 +368,7 @@ impl Keeper {
             method: self.method,
             landlock: self.landlock,
             facts,
-            demanded: job.map_or_else(Vec::new, |job| demanded(&job.ops)),
+            demanded: init.map_or_else(Vec::new, |init| demanded(&init.job.ops)),
         };
         let made = FromFence::Made { pid, measured };
         Ok(self.node.send(&made, &given)?)

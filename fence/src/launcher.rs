@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use bailey_channel::{Channel, ChannelError, Message};
 use bailey_fence_plan::channel::{BoxSpec, FromFence, JoinSpec, Layer, SetupError, Stdio, ToFence};
 use bailey_fence_plan::fallback::MAKE_NAMESPACES;
+use bailey_fence_plan::holds::lost_by_rename;
 use bailey_fence_plan::{HostFacts, PlanError, SetupOp, check_joiner, namespaces, plan};
 use bailey_model::{Method, Tier};
 use rustix::fs::Mode;
@@ -26,7 +27,6 @@ use crate::join::{self, Joiner};
 use crate::keeper::{Keeper, Kept};
 use crate::landlock::{self, Scopes};
 use crate::limits::{self, Bounds};
-use crate::probe;
 use crate::step::StepError;
 use crate::sys;
 
@@ -175,9 +175,6 @@ fn prepare(
     let seen = facts::gather(machine, &spec, &grants);
     let seen = seen.map_err(|error| error.at("look at the host", None))?;
     let ops: Vec<SetupOp> = plan(&spec, &seen).map_err(|error| refused(&error))?;
-    let held = cgroup.as_ref().map(OwnedFd::try_clone).transpose();
-    let held = held.map_err(no_pipe)?;
-    let (targets, bait) = probe::lay(&spec, &ops, (own.path(), &grants), held);
     let job = Job {
         bounds: Bounds {
             tier: spec.tier,
@@ -196,14 +193,14 @@ fn prepare(
             broken: spec.broken,
         },
         spec,
+        watched: lost_by_rename(&ops),
         ops,
-        targets,
     };
     let init = Init {
         job,
         granted: Granted { own, grants },
         streams,
-        bait,
+        laid: None,
         cgroup,
     };
     Ok(Prepared {
@@ -305,9 +302,12 @@ fn keep(
         // By another way, or a second time, it is made from its beginning.
         let ahead = begun.take().filter(|_| way.method == Method::Namespaces);
         let was_begun = ahead.is_some();
-        let (back, made) = make((way.method, choice.lend), init, landlock, ahead);
+        let (mut back, made) = make((way.method, choice.lend), init, landlock, ahead);
         let error = match made {
-            Ok(made) => {
+            Ok(mut made) => {
+                // While the child builds: what it is to try is looked at outside. One
+                // that has ended already has said why.
+                let _ended = made.up.send(back.lay(), &[]);
                 let keeper = Keeper::new(node, made.child, made.up, made.status, landlock);
                 match keeper.making(back, way.method, made.said).keep()? {
                     Kept::Over => return Ok(()),

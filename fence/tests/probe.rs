@@ -245,3 +245,35 @@ fn the_command_finds_nothing_of_the_trials() {
     // Pid 1 and the shell.
     assert_eq!(lines, ["2", "SigPnd:", "0000000000000000", "4"], "{out}");
 }
+
+#[test]
+fn who_tried_the_boundary_becomes_the_command() {
+    for tier in [Tier::L1, Tier::L2] {
+        let (held, mut writer) = std::io::pipe().unwrap();
+        let mut command = Ask::shell("read line; echo $$").tier(tier);
+        command.stdin = Some(held.into());
+        let made = command.make().unwrap();
+        let tried = made.pids();
+        assert_eq!(
+            (tried.len(), tried[0]),
+            (2, 1),
+            "{tier}: pid 1, and who tried"
+        );
+        let running = made.go().running();
+        assert_eq!(running.pids(), tried, "{tier}");
+        std::io::Write::write_all(&mut writer, b"\n").unwrap();
+        assert_eq!(running.end().ok().trim(), tried[1].to_string());
+    }
+}
+
+#[test]
+fn who_lost_something_by_a_trial_does_not_become_the_command() {
+    let mut whole = Ask::shell("grep CapBnd /proc/self/status").tier(Tier::L2);
+    whole.spec.broken = Some(Layer::Capabilities);
+    let made = whole.make().unwrap();
+    // The trial of changing the bounding set got through.
+    assert_eq!(made.pids(), [1], "the one that tried is gone");
+    let out = made.go().end().ok();
+    let set = u64::from_str_radix(out.trim().rsplit('\t').next().unwrap(), 16).unwrap();
+    assert_eq!(set & 1, 1, "the command has what the trial dropped: {out}");
+}

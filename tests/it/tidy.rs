@@ -10,7 +10,7 @@ use crate::arrows::{packages, root};
 const MAX_LINES: usize = 600;
 
 /// The programs that the workspace builds.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "bailey",
     "bailey-attack",
     "bailey-bench",
@@ -21,6 +21,7 @@ const PROGRAMS: [&str; 13] = [
     "bailey-helper",
     "bailey-mailbox",
     "bailey-member",
+    "bailey-node",
     "bailey-quic",
     "bailey-sim",
     "bailey-world",

@@ -72,7 +72,7 @@ fn here(init: &Init) -> Result<BoxSpec, SetupError> {
         _ => None,
     });
     // Covers, and read-only grants: what is permitted around them is in them too.
-    if let Some(at) = pins.chain(&init.job.targets.watched).next() {
+    if let Some(at) = pins.chain(&init.job.watched).next() {
         let why = "it must stay read-only in a folder that may be written";
         return Err(fault(StepError::Refused(why), at));
     }
@@ -144,18 +144,18 @@ fn first(init: Init, spec: BoxSpec, mut up: Channel, status: OwnedFd) -> ! {
         job,
         streams,
         granted,
-        bait,
+        laid,
         cgroup,
     } = init;
-    drop((granted, cgroup, bait));
+    drop((granted, cgroup, laid));
     let Job {
-        targets,
+        watched,
         bounds,
         confinement,
         ..
     } = job;
     let ready = Ready {
-        targets,
+        watched,
         bounds,
         confinement: Confinement {
             // Without namespaces there is no tier without a filter.

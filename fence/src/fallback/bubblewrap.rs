@@ -28,7 +28,6 @@ use crate::init::{self, Built, FromInit, Init, Ready};
 use crate::landlock::Scopes;
 use crate::launcher::LaunchError;
 use crate::limits::{Bounds, UserCounts};
-use crate::probe::Targets;
 use crate::step::StepError;
 use crate::sys;
 
@@ -44,7 +43,7 @@ struct Inside {
     spec: BoxSpec,
     /// Landlock's ABI outside.
     landlock: Option<u32>,
-    targets: Targets,
+    watched: Vec<Vec<u8>>,
     of_user: UserCounts,
     /// What must be seen where.
     seen: Vec<Seen>,
@@ -88,7 +87,7 @@ pub(super) fn start(
     let inside = Inside {
         spec: init.job.spec.clone(),
         landlock,
-        targets: init.job.targets.clone(),
+        watched: init.job.watched.clone(),
         of_user: init.job.of_user,
         seen,
     };
@@ -286,7 +285,7 @@ pub fn inside() -> Result<(), LaunchError> {
     let Inside {
         spec,
         landlock,
-        targets,
+        watched,
         of_user,
         seen,
     } = value;
@@ -309,7 +308,7 @@ pub fn inside() -> Result<(), LaunchError> {
         let _ = bounds.set_counts(processes, of_user);
     }
     let ready = Ready {
-        targets,
+        watched,
         bounds,
         confinement: Confinement {
             tier: spec.tier,

@@ -3,11 +3,11 @@
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use bailey_fence_plan::channel::{BoxSpec, Layer};
-use bailey_fence_plan::holds::{ReadOnlyGrant, covers, lost_by_rename, read_only_grants};
+use bailey_fence_plan::holds::{ReadOnlyGrant, covers, read_only_grants};
 use bailey_fence_plan::{EntryKind, SetupOp};
 use bailey_model::{Axis, Fact, Limits, Tier};
 use rustix::fs::{AtFlags, CWD, fstat, readlinkat, statat};
@@ -44,8 +44,7 @@ pub(super) struct HostFile {
     pub(super) which: Option<(u64, u64)>,
 }
 
-/// What is known of the host, gathered by the launcher before the namespaces
-/// are made.
+/// What is known of the host, gathered by the launcher while the box is made.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Targets {
     pub(super) files: Vec<HostFile>,
@@ -68,8 +67,6 @@ pub(crate) struct Targets {
     /// What is covered in a writable grant: that, and the names, as paths in the
     /// box.
     pub(super) covers: Vec<(Vec<u8>, Vec<Vec<u8>>)>,
-    /// Places whose read-only mount must not be lost while the box runs.
-    pub(crate) watched: Vec<Vec<u8>>,
 }
 
 /// A granted file or folder that may only be read.
@@ -85,32 +82,27 @@ pub(super) struct ReadOnly {
 /// long as a box is measured.
 #[derive(Debug, Default)]
 pub(crate) struct Bait {
-    listeners: Vec<OwnedFd>,
-    limits: Limits,
-    cgroup: Option<OwnedFd>,
+    _listeners: Vec<OwnedFd>,
 }
 
-impl Bait {
-    /// What is to be seen of the box from outside; `pid` is its pid 1.
-    pub(crate) fn outside(&self, pid: i32) -> Vec<(Axis, Fact)> {
-        let cgroup = self.cgroup.as_ref().map(AsFd::as_fd);
-        limits::outside(self.limits, cgroup, pid)
-    }
+/// What is to be seen of a box from outside; `cgroup` is the folder of its cgroup,
+/// `pid` its pid 1.
+pub(crate) fn outside(
+    limits: Limits,
+    cgroup: Option<BorrowedFd<'_>>,
+    pid: i32,
+) -> Vec<(Axis, Fact)> {
+    limits::outside(limits, cgroup, pid)
 }
 
 /// Looks at the host, and lays out what the box should not reach. `own` is
-/// where the box's own folder is on the host, `cgroup` the folder of its cgroup.
+/// where the box's own folder is on the host.
 pub(crate) fn lay(
     spec: &BoxSpec,
     ops: &[SetupOp],
     (own, grants): (&Path, &[Held]),
-    cgroup: Option<OwnedFd>,
 ) -> (Targets, Bait) {
-    let mut bait = Bait {
-        limits: spec.limits,
-        cgroup,
-        ..Bait::default()
-    };
+    let mut listeners = Vec::new();
     let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_nonzero);
     let pids = [
         Some(rustix::process::getpid().as_raw_nonzero()),
@@ -120,7 +112,6 @@ pub(crate) fn lay(
     let mut targets = Targets {
         processes: pids.into_iter().flatten().map(i32::from).collect(),
         services: files::services(),
-        watched: lost_by_rename(ops),
         ..Targets::default()
     };
     if spec.tier == Tier::L1 || spec.broken == Some(Layer::Filter) {
@@ -151,13 +142,16 @@ pub(crate) fn lay(
         .collect();
     // Where nothing can be bound, what leads to it is not measured.
     if let Ok((listener, port)) = on_loopback() {
-        bait.listeners.push(listener);
+        listeners.push(listener);
         targets.port = Some(port);
     }
     if let Ok((listener, name)) = abstractly() {
-        bait.listeners.push(listener);
+        listeners.push(listener);
         targets.name = Some(name);
     }
+    let bait = Bait {
+        _listeners: listeners,
+    };
     (targets, bait)
 }
 

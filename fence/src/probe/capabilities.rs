@@ -59,7 +59,10 @@ pub(super) fn try_all(facts: &mut Facts, targets: &Targets) {
         ),
     ] {
         let (got, held) = match sys::ask(number, arguments) {
-            Ok(_) => ("done".to_owned(), false),
+            Ok(_) => {
+                facts.spent = true;
+                ("done".to_owned(), false)
+            }
             Err(errno) => (name(errno), errno == Errno::EPERM || errno == Errno::ENOSYS),
         };
         facts.add(Axis::Capabilities, what, &got, Some(held));
@@ -73,24 +76,15 @@ pub(super) fn try_all(facts: &mut Facts, targets: &Targets) {
     facts.add(Axis::Capabilities, "set-id programs", got, flags.ok());
 }
 
-/// Whether a namespace can be made that gives every capability back inside. The
-/// last trial: what is tried after it would be tried with those.
+/// Whether a namespace can be made that gives every capability back inside. Tried in
+/// a process of its own: this one would be in it.
 pub(super) fn nest(facts: &mut Facts) {
-    let (got, held) = match crate::sys::unshare(libc::CLONE_NEWUSER) {
-        Ok(()) => ("made, with every capability inside".to_owned(), false),
-        Err(error) => {
-            let errno = error
-                .raw_os_error()
-                .map_or(Errno::UnknownErrno, Errno::from_raw);
-            (name(errno), true)
-        }
+    let (got, held) = match crate::sys::unshare_apart(libc::CLONE_NEWUSER) {
+        Ok(Ok(())) => ("made, with every capability inside".to_owned(), Some(false)),
+        Ok(Err(errno)) => (name(errno), Some(true)),
+        Err(error) => (format!("cannot be tried: {error}"), None),
     };
-    facts.add(
-        Axis::Capabilities,
-        "make a user namespace",
-        &got,
-        Some(held),
-    );
+    facts.add(Axis::Capabilities, "make a user namespace", &got, held);
 }
 
 /// One line of this process's status.

@@ -113,7 +113,7 @@ pub(super) fn outside(
 ) -> Vec<(Axis, Fact)> {
     let mut facts = Facts::default();
     let Some(cgroup) = cgroup else {
-        return facts.0;
+        return facts.found;
     };
     facts.add(Axis::Limits, "limits by", "cgroup v2", None);
     let inside =
@@ -142,7 +142,7 @@ pub(super) fn outside(
     if absent {
         facts.add(Axis::Limits, "limit cpus", NOT_HELD, Some(false));
     }
-    facts.0
+    facts.found
 }
 
 fn is_absent(at: BorrowedFd<'_>, path: &str) -> bool {

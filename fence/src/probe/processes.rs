@@ -28,7 +28,10 @@ pub(super) fn try_all(facts: &mut Facts, targets: &Targets) {
         facts.add(Axis::Processes, &format!("read {path}"), &got, Some(held));
     }
     let (got, held) = match sys::ask(libc::SYS_ptrace, [PTRACE_SEIZE, 1, 0, 0, 0, 0]) {
-        Ok(_) => ("traced".to_owned(), false),
+        Ok(_) => {
+            facts.spent = true;
+            ("traced".to_owned(), false)
+        }
         Err(errno) => (name(errno), true),
     };
     facts.add(Axis::Processes, "trace pid 1", &got, Some(held));

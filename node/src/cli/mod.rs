@@ -46,10 +46,12 @@ pub fn first() -> ExitCode {
         return conclude(become_whole());
     };
     let account = line.account.as_deref();
-    conclude(accounts::choose(account, false).and_then(|()| match line.verb {
-        ShortVerb::Run(args) => run::run(&args),
-        ShortVerb::Exec(args) => exec::exec(&args),
-    }))
+    conclude(
+        accounts::choose(account, false).and_then(|()| match line.verb {
+            ShortVerb::Run(args) => run::run(&args),
+            ShortVerb::Exec(args) => exec::exec(&args),
+        }),
+    )
 }
 
 /// Becomes the whole program, with the words as they are.
