@@ -43,7 +43,8 @@ pub(crate) fn run(program: Program<'_>, streams: &Streams, failed: &OwnedFd) -> 
     if program.bounds.limit_files().is_err() {
         cannot(failed)
     }
-    run_limited(program, streams, failed)
+    make_ready(program, streams, failed);
+    become_it(program, failed)
 }
 
 fn cannot(failed: &OwnedFd) -> ! {
@@ -51,12 +52,17 @@ fn cannot(failed: &OwnedFd) -> ! {
     sys::exit_now(NOT_EXECUTABLE)
 }
 
-/// The same, of a process that has its limit of open files already: it is a part of
-/// what there was before, and not to be taken of the part.
-pub(crate) fn run_limited(program: Program<'_>, streams: &Streams, failed: &OwnedFd) -> ! {
+/// Gives this process what its command is to have, but for the limit of open files: that
+/// is a part of what there was before, and who has it already must not take a part of
+/// the part.
+pub(crate) fn make_ready(program: Program<'_>, streams: &Streams, failed: &OwnedFd) {
     if prepare(streams, program).is_err() {
         cannot(failed)
     }
+}
+
+/// Executes the command in a process that is ready. Does not return.
+pub(crate) fn become_it(program: Program<'_>, failed: &OwnedFd) -> ! {
     let Err(errno) = execute(program);
     let name = program
         .command

@@ -184,10 +184,15 @@ fn try_and_become(
     }
     let facts = all(spec, targets);
     let told = word.send(&facts, &[]);
-    if told.is_err() || facts.spent || word.receive::<Become>().is_err() {
+    if told.is_err() || facts.spent {
         crate::sys::exit_now(1)
     }
-    command::run_limited(program, streams, failed)
+    // While the node judges.
+    command::make_ready(program, streams, failed);
+    if word.receive::<Become>().is_err() {
+        crate::sys::exit_now(1)
+    }
+    command::become_it(program, failed)
 }
 
 fn all(spec: &BoxSpec, targets: &Targets) -> Facts {
