@@ -1,20 +1,23 @@
 //! Looks at everything that is kept: every envelope's signature, place and seal,
 //! every entry's number, every row of the journal. Changes nothing.
 
+use std::collections::BTreeMap;
+
 use bailey_envelope::{ChainId, DocId, Hash, Tombstone, Verified, verify};
-use bailey_model::AccountId;
+use bailey_model::{AccountId, DeviceId};
 use rusqlite::Connection;
 
 use crate::account::Members;
 use crate::chains::{self, Chain};
 use crate::error::{Fork, ReadError};
 use crate::ingest::{apply, check_numbers};
-use crate::journal;
+use crate::journal::{self, JournalRow};
 use crate::keys::KeyRing;
+use crate::own;
 use crate::reader::Reader;
 use crate::segment::Segment;
 use crate::spans::{self, Span};
-use crate::store::{members_stored, stored_account};
+use crate::store::{has_mark, members_stored, stored_account};
 use crate::thin::tables;
 
 /// Faults that are told of one chain; the others are counted.
@@ -99,6 +102,7 @@ impl Reader {
             ring: &mut self.ring,
             account,
             members: &members_stored(&tx, self.device)?,
+            counted: !has_mark(&tx, "uncounted")?,
             checked: &mut checked,
         };
         looker.chain(id, &chain)?;
@@ -147,16 +151,17 @@ impl Reader {
                 )),
             }
         }
-        let mut before: Option<(DocId, u64)> = None;
-        for row in journal::load(&tx, None)? {
+        let rows = journal::load(&tx, None)?;
+        let mut places = Places::load(&tx, self.device)?;
+        for row in rows {
             let fault = |what: &str| format!("journal: {} entry {}: {what}", row.doc, row.no);
+            let hole = !places.follows(&row);
             let key = self.ring.find(&tx, account, self.device, row.key_id)?;
             let Some(key) = key else {
                 rest.faults.push(fault("its key is not here"));
                 continue;
             };
             let key = key.segment_key(row.doc, row.segment);
-            let hole = before.is_some_and(|(doc, next)| doc == row.doc && next != row.no);
             match row.open(&key) {
                 Some(entries) if !hole => {
                     rest.rows += u64::try_from(entries.len()).unwrap_or(u64::MAX)
@@ -164,10 +169,41 @@ impl Reader {
                 Some(_) => rest.faults.push(fault("a number is missing before it")),
                 None => rest.faults.push(fault("it cannot be opened")),
             }
-            before = Some((row.doc, row.next_no()));
         }
         rest.faults.truncate(MAX_FAULTS);
         Ok(rest)
+    }
+}
+
+/// Which number the next row of each document has.
+struct Places {
+    next: BTreeMap<DocId, u64>,
+    /// The last number in any chain of this device: another life of it, which came
+    /// after a restored copy, may have used what this one has left out.
+    lives: BTreeMap<DocId, u64>,
+}
+
+impl Places {
+    fn load(db: &Connection, device: DeviceId) -> Result<Self, ReadError> {
+        let next = own::load(db)?.into_iter();
+        let next = next.map(|(doc, _, next)| (doc, next)).collect();
+        let mut lives = BTreeMap::new();
+        let chains = chains::load(db)?;
+        for (id, chain) in chains.iter().filter(|(id, _)| id.writer == device) {
+            let last = lives.entry(id.doc).or_insert(0);
+            *last = chain.last_no.max(*last);
+        }
+        Ok(Self { next, lives })
+    }
+
+    /// Whether nothing is missing before a row, which comes in order.
+    fn follows(&mut self, row: &JournalRow) -> bool {
+        let expected = self.next.insert(row.doc, row.next_no()).unwrap_or(1);
+        let used = self
+            .lives
+            .get(&row.doc)
+            .map_or(1, |last| last.saturating_add(1));
+        row.no == expected || (expected..=used).contains(&row.no)
     }
 }
 
@@ -177,6 +213,8 @@ struct Looker<'a> {
     ring: &'a mut KeyRing,
     account: AccountId,
     members: &'a Members,
+    /// Whether it is noted what segments hold; the next start does it after a repair.
+    counted: bool,
     checked: &'a mut Checked,
 }
 
@@ -359,7 +397,7 @@ impl OpenSegment {
 
     /// What is noted of a segment, by which readers find it, is what it holds.
     fn close(self, looker: &mut Looker<'_>, row: i64) -> Result<(), ReadError> {
-        if self.broken {
+        if self.broken || !looker.counted {
             return Ok(());
         }
         let held = Span::of(self.numbers);

@@ -1,7 +1,7 @@
 //! What a look at the whole store finds, and what it does not let pass.
 
 use crate::common::*;
-use bailey_docs_store::{Checked, DocId, Reader, Role};
+use bailey_docs_store::{Checked, DocId, OsEntropy, Reader, Role, repair};
 use rusqlite::{Connection, params};
 
 fn checked(dir: &TempDir, no: u8) -> Vec<Checked> {
@@ -111,5 +111,41 @@ fn whatever_is_changed_is_found_in_its_place() {
             faults.iter().any(|fault| fault.starts_with(found)),
             "{sql}: {faults:?}"
         );
+    }
+}
+
+#[test]
+fn a_row_of_the_journal_that_is_lost_is_found_wherever_it_was() {
+    // Of a document with envelopes, and of one that has none yet; the first and a later one.
+    let other = DocId::Box(bailey_model::BoxId([8; 16]));
+    for (doc, at_row) in [(BOX, 0), (BOX, 1), (other, 0), (other, 1)] {
+        let (dir, mut store) = laptop();
+        write(&mut store, BOX, &["sealed"], at(0));
+        store.seal_all(at(0)).unwrap();
+        for n in 1..4 {
+            write(&mut store, doc, &["a row"], at(n));
+        }
+        drop(store);
+        assert_eq!(faults(&dir, 1), Vec::<String>::new());
+        let db = Connection::open(dir.path().join("store.db")).unwrap();
+        let gone = "DELETE FROM journal WHERE doc = ?1 AND no = \
+             (SELECT no FROM journal WHERE doc = ?1 ORDER BY no LIMIT 1 OFFSET ?2)";
+        assert_eq!(db.execute(gone, params![doc.to_bytes(), at_row]), Ok(1));
+        drop(db);
+        let found = faults(&dir, 1);
+        assert!(
+            found.len() == 1 && found[0].contains("a number is missing before it"),
+            "{doc} {at_row}: {found:?}"
+        );
+        // It is put in order, what was left stands, and the lost one is spoken of.
+        let said = repair(dir.path(), &keys(1), at(9), &mut OsEntropy).unwrap();
+        assert_eq!((said.losses, said.rows), (1, 3), "{said:?}");
+        assert_eq!(faults(&dir, 1), Vec::<String>::new());
+        let kept = Connection::open(said.kept.unwrap().join("store.db")).unwrap();
+        let count = "SELECT count(*) FROM journal WHERE doc = ?1";
+        let rows: i64 = kept
+            .query_row(count, [doc.to_bytes()], |row| row.get(0))
+            .unwrap();
+        assert_eq!(rows, 2, "nothing of it is deleted");
     }
 }
