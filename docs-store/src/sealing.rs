@@ -12,7 +12,7 @@ use crate::own::{Built, Carries, OwnDoc, RETRY_MS, Unsealed, day_of};
 use crate::segment::{SEGMENT_ENTRIES, SEGMENT_MS, SEGMENT_ROOM, Segment, SegmentFault};
 use crate::spans::Span;
 use crate::store::Store;
-use crate::thin::{Noted, tables};
+use crate::thin::{Noted, fail, tables};
 
 /// How long an urgent entry waits for others to go with it, in milliseconds: a notice,
 /// a stop and its receipt each wait once, and a person for all of them.
@@ -70,6 +70,12 @@ impl Store {
             }
             None => Some(due),
         }
+    }
+
+    /// Whether something that others wait for is appended and not sealed yet.
+    #[must_use]
+    pub fn is_prompt_due(&self) -> bool {
+        self.urgent_since.is_some()
     }
 
     /// Seals every batch that is due and stores the envelopes. Gives the
@@ -217,7 +223,7 @@ impl Store {
         let content = own.content.get_or_insert_with(|| Segment::new(&chain));
         let before = content.clone();
         let packed: Vec<Vec<u8>> = batch.iter().map(|entry| entry.packed.clone()).collect();
-        let body = content.append(&packed, own.hours, now);
+        let body = content.append(&fail::saved(&packed), own.hours, now);
         let full = content.len() + SEGMENT_ROOM > SEGMENT_ENTRIES;
         let kind = if full { Kind::Closed } else { Kind::Tail };
         let (segment, hours, epoch) = (own.segment, own.hours, own.epoch);

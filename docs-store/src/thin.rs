@@ -58,11 +58,21 @@ pub(crate) struct Windows {
     hours: u32,
     long: u32,
     boxes: BTreeMap<BoxId, u32>,
+    /// Of what a crash left in the journal, while that is sealed.
+    written: BTreeMap<DocId, u32>,
 }
 
 impl Windows {
+    /// What is sealed now was written with these windows, whatever is said since.
+    pub(crate) fn as_written(&mut self, windows: BTreeMap<DocId, u32>) {
+        self.written = windows;
+    }
+
     /// What is written now is kept for this long.
     pub(crate) fn hours_of(&self, doc: DocId) -> u32 {
+        if let Some(written) = self.written.get(&doc) {
+            return *written;
+        }
         match doc {
             DocId::Box(id) | DocId::Here(id) => self.boxes.get(&id).copied().unwrap_or(self.hours),
             _ => self.long,
@@ -129,6 +139,7 @@ impl Thinning {
                 hours: u32::from(days) * 24,
                 long: LONG_HOURS,
                 boxes: BTreeMap::new(),
+                written: BTreeMap::new(),
             },
             stored: steady.map_or(0, |steady| steady.mark().0),
             newest: match steady {

@@ -171,3 +171,59 @@ fn a_batch_takes_whole_rows_and_one_at_least() {
     assert_eq!(batches(&[(3, 60_000), (1, 9)]), [3, 1]);
     assert_eq!(batches(&[(1, 60_000); 3]), [2, 1]);
 }
+
+#[test]
+fn what_reads_as_other_entries_than_were_written_takes_the_place_of_no_journal_row() {
+    let (dir, mut store) = laptop();
+    let texts = |dir: &TempDir| -> Vec<String> {
+        let mut reader = Reader::open(dir.path(), keys()).unwrap();
+        let entries = reader.entries(GOOD, None).unwrap().into_iter();
+        let text = |entry: bailey_model::Entry| match entry.event {
+            Event::Gap(gap) => gap.reason,
+            other => panic!("{other:?}"),
+        };
+        entries.map(|(_, entry)| text(entry)).collect()
+    };
+    // So many that what comes closes their segment.
+    let mut written: Vec<String> = (0..SEGMENT_ENTRIES - SEGMENT_ROOM - 1)
+        .map(|no| format!("before {no}"))
+        .collect();
+    for text in &written {
+        let reason = text.clone();
+        let event = Event::Gap(Gap { reason });
+        store.append(GOOD, event, at(10), Urgency::Normal).unwrap();
+    }
+    store.commit(false).unwrap();
+    store.seal_all(at(10)).unwrap();
+    let before = sealed(&store, GOOD);
+    let rows = |store: &Store| crate::journal::load(&store.db, Some(GOOD)).unwrap().len();
+    assert_eq!(rows(&store), 0);
+    write(&mut store, GOOD, "told", at(20), Urgency::Normal);
+    written.push("told".to_owned());
+    // A whole entry of the same number, saved, signed and sealed as it should be.
+    let no = written.len() as u64;
+    let other = crate::schema::pack(&bailey_model::Entry {
+        no,
+        ts: at(20),
+        event: Event::Gap(Gap {
+            reason: "lied".to_owned(),
+        }),
+    });
+    fail::spoil(Some(other.unwrap()));
+    let refused = store.seal_all(at(2_000));
+    let fault = BuildError::from(SegmentFault::NotSame).to_string();
+    let said = match refused {
+        Err(SealingError::Document {
+            doc: GOOD, source, ..
+        }) => source.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(said, fault);
+    assert_eq!((sealed(&store, GOOD), rows(&store)), (before, 1));
+    assert_eq!(texts(&dir), written);
+    // Once what saves is whole again, all of it is sealed, and the rows go.
+    fail::spoil(None);
+    store.seal_all(at(4_000)).unwrap();
+    assert_eq!((sealed(&store, GOOD), rows(&store)), (before + 1, 0));
+    assert_eq!(texts(&dir), written);
+}

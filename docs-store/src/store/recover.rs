@@ -1,5 +1,7 @@
 //! What a store finds when it opens: where its documents are, what a crash left.
 
+use std::collections::BTreeMap;
+
 use bailey_envelope::{ChainId, DocId};
 use bailey_model::Timestamp;
 use rusqlite::TransactionBehavior;
@@ -8,9 +10,11 @@ use super::{Store, drop_mark, has_mark};
 use crate::chains;
 use crate::db::DbError;
 use crate::error::OpenError;
+use crate::journal::{self, JournalRow};
 use crate::own::{self, OwnDoc, Unsealed};
+use crate::reader;
 use crate::spans;
-use crate::{journal, reader};
+use crate::thin::tables;
 
 impl Store {
     pub(super) fn load_own_docs(&mut self) -> Result<(), OpenError> {
@@ -63,6 +67,26 @@ impl Store {
         Ok(tx.commit()?)
     }
 
+    /// The hours of the windows that rows were written with: of their epochs, of which
+    /// what stays here has none, or of the last segment of their documents.
+    fn windows_of(&self, rows: &[JournalRow]) -> Result<BTreeMap<DocId, u32>, DbError> {
+        let long = self.thin.windows.long();
+        let epochs: Vec<_> = tables::own_epochs(&self.db, self.device, long)?;
+        let mut windows = BTreeMap::new();
+        for row in rows {
+            let epoch = epochs.iter().find(|(it, _)| it.key_id == row.key_id);
+            let hours = match epoch {
+                Some((_, hours)) => Some(*hours),
+                None => tables::last_hours(&self.db, self.device, row.doc)?,
+            };
+            if let Some(hours) = hours {
+                let longest = windows.entry(row.doc).or_insert(hours);
+                *longest = hours.max(*longest);
+            }
+        }
+        Ok(windows)
+    }
+
     /// Opens what a crash left in the journal, and seals it.
     pub(super) fn recover_journal(&mut self, now: Timestamp) -> Result<(), OpenError> {
         let rows = journal::load(&self.db, None)?;
@@ -70,6 +94,7 @@ impl Store {
             self.unsynced = false;
             return Ok(());
         };
+        let windows = self.windows_of(&rows)?;
         for row in rows {
             let damaged = || OpenError::Journal {
                 doc: row.doc,
@@ -94,8 +119,18 @@ impl Store {
                 });
             }
         }
+        let recovered: Vec<DocId> = windows.keys().copied().collect();
+        self.thin.windows.as_written(windows);
         // What cannot be built stays in the journal, and is tried again.
         let _said_by_the_next_sealing = self.build_all(now);
+        self.thin.windows.as_written(BTreeMap::new());
+        // What comes from now on may have another window.
+        for doc in recovered {
+            self.docs
+                .entry(doc)
+                .or_insert_with(OwnDoc::new)
+                .close_segment();
+        }
         // Built and kept: the next sealing stores it once there is room.
         match self.write_built(true).and_then(|()| self.sync()) {
             Ok(()) | Err(DbError::Full) => Ok(()),

@@ -193,8 +193,13 @@ pub(crate) fn drop_segment(db: &Connection, row: &Row) -> rusqlite::Result<()> {
     super::fail::point("envelopes are gone")?;
     db.prepare_cached("DELETE FROM spans WHERE chain = ?1 AND segment = ?2")?
         .execute(params![chain, segment])?;
-    db.prepare_cached("DELETE FROM segments WHERE chain = ?1 AND segment = ?2")?
+    let gone = db
+        .prepare_cached("DELETE FROM segments WHERE chain = ?1 AND segment = ?2")?
         .execute(params![chain, segment])?;
+    // One that is damaged is not found to go, and would be due again at once.
+    if gone == 0 && row.doc != DocId::Keys {
+        return Err(rusqlite::Error::StatementChangedRows(0));
+    }
     db.prepare_cached(
         "UPDATE chains SET opened = max(opened, ?2), open_segment = max(open_segment, ?3), \
          broken = CASE broken WHEN ?3 THEN NULL ELSE broken END WHERE id = ?1",
@@ -253,6 +258,21 @@ pub(crate) fn own_epochs(
         Ok((epoch, row.get(3)?))
     })?;
     rows.collect()
+}
+
+/// Hours of the window of the last segment of a document that is one's own.
+pub(crate) fn last_hours(
+    db: &Connection,
+    device: DeviceId,
+    doc: DocId,
+) -> rusqlite::Result<Option<u32>> {
+    db.prepare_cached(
+        "SELECT s.hours FROM segments s JOIN chains c ON c.id = s.chain \
+         WHERE c.doc = ?1 AND c.writer = ?2 AND s.hours > 0 \
+         ORDER BY c.id DESC, s.segment DESC LIMIT 1",
+    )?
+    .query_row(params![doc.to_bytes(), device.0], |row| row.get(0))
+    .optional()
 }
 
 /// A tombstone's columns.
@@ -413,16 +433,18 @@ pub(crate) fn next_in_line(db: &Connection, line: &Line) -> rusqlite::Result<Opt
     Ok(found.map(|ms| Timestamp(uint(ms))))
 }
 
-/// Forgets a key: what it is wrapped in goes.
-pub(crate) fn forget(db: &Connection, writer: &DeviceId, key_id: &KeyId) -> rusqlite::Result<()> {
+/// Forgets a key: what it is wrapped in goes. Whether its line says so from now on, which
+/// one that is damaged is not found to do.
+pub(crate) fn forget(db: &Connection, writer: &DeviceId, key_id: &KeyId) -> rusqlite::Result<bool> {
     let key = params![writer.0, key_id.0];
     db.prepare_cached("DELETE FROM wraps WHERE writer = ?1 AND key_id = ?2")?
         .execute(key)?;
     db.prepare_cached("DELETE FROM epochs WHERE key_id = ?1")?
         .execute([key_id.0])?;
-    db.prepare_cached("UPDATE lines SET forgotten = 1 WHERE writer = ?1 AND key_id = ?2")?
+    let noted = db
+        .prepare_cached("UPDATE lines SET forgotten = 1 WHERE writer = ?1 AND key_id = ?2")?
         .execute(key)?;
-    Ok(())
+    Ok(noted > 0)
 }
 
 /// No record names it any more.
