@@ -5,6 +5,7 @@
 //! may be dialled.
 
 mod mail;
+mod pace;
 mod thinning;
 mod thread;
 
@@ -300,12 +301,18 @@ pub(crate) fn open(paths: &Paths, keys: DeviceKeys, audit: Audit) -> Result<Open
             );
         }
     }
-    super::slates::recover(&mut store, paths, &keys);
-    let checkpointer = store.checkpointer().map_err(|error| host(&error))?;
     // A node that ended before it had emptied the log does it now.
     let forgot = Arc::new(AtomicBool::new(true));
     let durable = audit.durable;
     let thinner = Thinner::new(audit, &mut store, Arc::clone(&forgot));
+    let this = store.device();
+    for (doc, writer, entry) in &history {
+        if (*doc, *writer) == (DocId::Node, this) {
+            thinner.on_start(&mut store, &entry.event);
+        }
+    }
+    super::slates::recover(&mut store, paths, &keys);
+    let checkpointer = store.checkpointer().map_err(|error| host(&error))?;
     let (asks, incoming) = blocking::sync_channel(IN_FLIGHT + SLACK);
     let (outgoing, tells) = mpsc::channel(IN_FLIGHT);
     std::thread::Builder::new()

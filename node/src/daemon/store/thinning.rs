@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bailey_docs_store::{Slice, Store};
-use bailey_model::{BoxId, Event};
+use bailey_model::Event;
 
 use super::super::clock;
 use crate::config::{Audit, Window};
@@ -41,9 +41,9 @@ impl Thinner {
     }
 
     /// A box that starts is kept for as long as the person said for its name.
-    pub(super) fn on_entry(&self, store: &mut Store, box_id: BoxId, event: &Event) {
+    pub(super) fn on_start(&self, store: &mut Store, event: &Event) {
         if let Event::BoxStarted(started) = event {
-            store.set_box_window(box_id, hours(self.audit.window_of(&started.name)));
+            store.set_box_window(started.box_id, hours(self.audit.window_of(&started.name)));
         }
     }
 

@@ -14,15 +14,13 @@ use tokio::sync::mpsc;
 
 use super::super::clock;
 use super::super::pairing::Joined;
+use super::pace::Pace;
 use super::{AccountChange, Entering, StoreAsk, StoreTell, Tag, Thinner, synced_heads};
 use crate::config::Durable;
 use crate::log::log;
 
 /// Most asks committed together, and as many again as one turn of the loop has.
 const BATCH: usize = 256;
-/// Between two synchronous commits. With the 10 ms that a flow which is noted and
-/// dialled waits for others, a power cut loses less than 250 ms.
-const DURABLE_EVERY: Duration = Duration::from_millis(235);
 /// Longest sleep of the thread; it then looks at what is due.
 const NAP: Duration = Duration::from_secs(60);
 /// Between two looks for what waits for a key in vain, where nothing comes.
@@ -73,7 +71,7 @@ pub(super) struct Thread {
     known_members: Members,
     /// Whether heads or members may have changed.
     changed: bool,
-    last_durable: Instant,
+    pace: Pace,
     durable: Durable,
     thinner: Thinner,
     /// Whether something is to be sealed that other devices wait for.
@@ -99,14 +97,13 @@ impl Thread {
             .map(|head| (head.chain, head.seq))
             .collect();
         let known_members = store.members().clone();
-        let last_durable = Instant::now();
         Self {
             store,
             tells,
             known_heads,
             known_members,
             changed: true,
-            last_durable,
+            pace: Pace::new(Instant::now()),
             durable,
             thinner,
             prompt: false,
@@ -151,8 +148,7 @@ impl Thread {
             .store
             .seal_due(now)
             .map(|due| Duration::from_millis(due.0.saturating_sub(now.0)));
-        let sync = (!self.store.is_synced())
-            .then(|| DURABLE_EVERY.saturating_sub(self.last_durable.elapsed()));
+        let sync = (!self.store.is_synced()).then(|| self.pace.due_in(Instant::now()));
         let due = seal.into_iter().chain(sync).min().unwrap_or(NAP);
         due.min(self.thinner.due_in()).min(NAP)
     }
@@ -183,11 +179,15 @@ impl Thread {
                 }
             }
         }
-        let due = !self.store.is_synced() && self.last_durable.elapsed() >= DURABLE_EVERY;
+        let due = !self.store.is_synced() && self.pace.is_due(Instant::now());
         self.commit(urgent || due, &mut appended, &mut answers);
         // Who is a member comes before what members ask for.
         let first = self.new_members().into_iter().chain(self.early());
-        let told = self.tell(first.chain(answers).collect());
+        let first: Vec<_> = first.chain(answers).collect();
+        // Before more is sealed, which is not on the disk yet: with a box that fills an
+        // envelope each turn there would be no other time.
+        let grown = self.grown_heads();
+        let told = self.tell(first.into_iter().chain(grown).collect());
         self.seal(at_once);
         let back = std::mem::take(&mut self.untold_back).into_iter();
         let back = back.map(|writer| StoreTell::WentBack { writer });
@@ -230,8 +230,8 @@ impl Thread {
         answers: &mut Vec<StoreTell>,
     ) {
         let now = clock::now();
-        if let Some(box_id) = doc.box_id() {
-            self.thinner.on_entry(&mut self.store, box_id, &event);
+        if doc.box_id().is_some() {
+            self.thinner.on_start(&mut self.store, &event);
         }
         match self.store.append(doc, event.clone(), now, urgency) {
             Ok(no) => appended.push((doc, Entry { no, ts: now, event }, tag)),
@@ -255,7 +255,7 @@ impl Thread {
         let durable = durable || self.durable == Durable::Each;
         let result = self.store.commit(durable);
         if durable {
-            self.last_durable = Instant::now();
+            self.pace.tried(Instant::now(), result.is_ok());
         }
         answers.extend(appended.drain(..).map(|(doc, entry, tag)| match &result {
             Ok(()) => StoreTell::Appended { doc, entry, tag },
@@ -458,8 +458,10 @@ impl Thread {
         self.changed = true;
         match sealed {
             Ok(grown) if grown.is_empty() => {}
-            // Others see only what no power cut takes: at once where they wait.
-            Ok(_) if std::mem::take(&mut self.prompt) || at_once => {
+            // Others see only what no power cut takes: at once where they wait, once
+            // what they wait for is among it.
+            Ok(_) if at_once || (self.prompt && !self.store.is_prompt_due()) => {
+                self.prompt = false;
                 self.commit(true, &mut Vec::new(), &mut Vec::new());
             }
             Ok(_) => {}

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use bailey_docs_store::{DeviceKeys, OsEntropy};
 use bailey_model::{BoxId, Event, Gap};
 
+use super::super::pace::EVERY;
 use super::*;
 use crate::config::Audit;
 
@@ -41,9 +42,32 @@ fn append(doc: DocId, urgency: Urgency) -> StoreAsk {
     }])
 }
 
+/// As after a commit that is as old as it may be.
+fn long_ago() -> Pace {
+    Pace::new(Instant::now().checked_sub(EVERY).unwrap())
+}
+
+/// Documents of which heads were told since.
+fn heads(told: &mut mpsc::Receiver<Vec<StoreTell>>) -> Vec<DocId> {
+    let mut docs = Vec::new();
+    while let Ok(tells) = told.try_recv() {
+        for tell in tells {
+            if let StoreTell::Heads(heads) = tell {
+                docs.extend(heads.into_iter().map(|head| head.chain.doc));
+            }
+        }
+    }
+    docs
+}
+
+/// So many as fill an envelope.
+fn full() -> impl Iterator<Item = StoreAsk> {
+    (0..256).map(|_| append(DOC, Urgency::Normal))
+}
+
 #[test]
 fn each_commit_is_synced_where_it_is_asked_for_and_grants_always_are() {
-    let just_now = |thread: &mut Thread| thread.last_durable = Instant::now();
+    let just_now = |thread: &mut Thread| thread.pace = Pace::new(Instant::now());
     let (_folder, mut soon, _told) = thread("soon", Durable::Soon);
     just_now(&mut soon);
     assert!(soon.turn(vec![append(DOC, Urgency::Normal)]));
@@ -87,10 +111,10 @@ fn what_is_entered_together_is_answered_one_by_one_after_one_commit() {
 #[test]
 fn what_is_not_synced_is_within_a_quarter_of_a_second() {
     let (_folder, mut soon, _told) = thread("quarter", Durable::Soon);
-    soon.last_durable = Instant::now();
+    soon.pace = Pace::new(Instant::now());
     assert!(soon.turn(vec![append(DOC, Urgency::Normal)]));
-    assert!(soon.nap() <= DURABLE_EVERY);
-    soon.last_durable = Instant::now().checked_sub(DURABLE_EVERY).unwrap();
+    assert!(soon.nap() <= EVERY);
+    soon.pace = long_ago();
     assert_eq!(soon.nap(), Duration::ZERO);
     assert!(soon.turn(Vec::new()));
     assert!(soon.store.is_synced());
@@ -100,29 +124,73 @@ fn what_is_not_synced_is_within_a_quarter_of_a_second() {
 fn others_hear_of_an_envelope_only_once_no_power_cut_takes_it() {
     let (_folder, mut soon, mut told) = thread("heads", Durable::Soon);
     assert!(soon.turn(Vec::new()));
-    let heads = |told: &mut mpsc::Receiver<Vec<StoreTell>>| {
-        let mut docs = Vec::new();
-        while let Ok(tells) = told.try_recv() {
-            for tell in tells {
-                if let StoreTell::Heads(heads) = tell {
-                    docs.extend(heads.into_iter().map(|head| head.chain.doc));
-                }
-            }
-        }
-        docs
-    };
     let _begun = heads(&mut told);
-    soon.last_durable = Instant::now();
+    soon.pace = Pace::new(Instant::now());
     // So many are a batch: sealed at once.
-    let batch: Vec<StoreAsk> = (0..256).map(|_| append(DOC, Urgency::Normal)).collect();
-    assert!(soon.turn(batch));
+    assert!(soon.turn(full().collect()));
     assert!(!soon.store.is_synced());
     assert!(!heads(&mut told).contains(&DOC));
-    soon.last_durable = Instant::now().checked_sub(DURABLE_EVERY).unwrap();
+    soon.pace = long_ago();
     assert!(soon.turn(Vec::new()));
     assert!(heads(&mut told).contains(&DOC));
     // What a person waits for is synced with its sealing.
-    soon.last_durable = Instant::now();
+    soon.pace = Pace::new(Instant::now());
     assert!(soon.turn(vec![append(DocId::Notices, Urgency::Urgent)]));
     assert!(heads(&mut told).contains(&DocId::Notices));
+}
+
+#[test]
+fn a_box_that_fills_an_envelope_each_turn_keeps_no_head_back() {
+    let (_folder, mut soon, mut told) = thread("flood", Durable::Soon);
+    assert!(soon.turn(Vec::new()));
+    let _begun = heads(&mut told);
+    // Each time more is sealed right after what was sealed before is on the disk.
+    for _ in 0..3 {
+        soon.pace = long_ago();
+        assert!(soon.turn(full().collect()));
+    }
+    assert!(heads(&mut told).contains(&DOC));
+}
+
+#[test]
+fn what_others_wait_for_is_told_at_once_beside_a_box_that_fills_an_envelope_each_turn() {
+    let (_folder, mut soon, mut told) = thread("prompt", Durable::Soon);
+    assert!(soon.turn(Vec::new()));
+    let _begun = heads(&mut told);
+    let begins = append(DocId::Node, Urgency::Prompt);
+    soon.pace = Pace::new(Instant::now());
+    assert!(soon.turn(full().chain([begins]).collect()));
+    // It waits 20 ms for others to go with it.
+    std::thread::sleep(Duration::from_millis(25));
+    // No commit of its own is due for long.
+    soon.pace = Pace::new(Instant::now() + Duration::from_secs(60));
+    assert!(soon.turn(full().collect()));
+    assert!(heads(&mut told).contains(&DocId::Node));
+}
+
+#[test]
+fn a_durable_commit_that_fails_is_tried_again_soon() {
+    let (_folder, mut soon, _told) = thread("again", Durable::Soon);
+    assert!(soon.turn(vec![append(DOC, Urgency::Normal)]));
+    soon.pace = long_ago();
+    assert!(!soon.store.is_synced());
+    // As on a full disk.
+    soon.store.limit_size(1).unwrap();
+    let long = |_| Entering {
+        doc: DOC,
+        event: Event::Gap(Gap {
+            reason: "x".repeat(2_000),
+        }),
+        urgency: Urgency::Urgent,
+        tag: Tag::None,
+    };
+    let much = StoreAsk::Append((0..200).map(long).collect());
+    assert!(soon.turn(vec![much]));
+    assert!(!soon.store.is_synced(), "the control: it fails");
+    let nap = soon.nap();
+    assert!(nap <= Duration::from_millis(5), "{nap:?}");
+    soon.store.limit_size(1 << 30).unwrap();
+    std::thread::sleep(nap);
+    assert!(soon.turn(Vec::new()));
+    assert!(soon.store.is_synced());
 }
