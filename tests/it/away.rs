@@ -24,7 +24,8 @@ pub(crate) fn shifted(world: &TestWorld, node: &str, off: i64, passed: i64) -> R
     up(world, node, Running::start(&mut command))
 }
 
-fn rest(node: Running) {
+/// Ends a node as its user would.
+pub(crate) fn rest(node: Running) {
     node.signal(Signal::SIGTERM);
     let _left = node.finish(LIMIT).ok();
 }

@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::process::ChildStdin;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use bailey_tests::{Running, TestWorld, binaries};
@@ -10,9 +11,33 @@ use bailey_world::{SeenKind, at};
 
 use crate::common::{LIMIT, attached, daemon, flows, up};
 
-/// Dials at each line that it reads, and says curl's exit code.
-const DIALLER: &str = "while read number; do \
-    curl -sS -m 5 -o /dev/null http://93.184.216.34/; echo \"dial $number: $?\"; done";
+/// A flow that stays open, of which each `move` has 64 KiB there and back; at each
+/// `dial` curl is begun, and its exit code said.
+const STREAM: &str = "
+import socket, subprocess, sys
+s = socket.create_connection((\"93.184.216.34\", 7), 5)
+print(\"up\", flush=True)
+for line in iter(sys.stdin.readline, \"\"):
+    number, word = line.split()
+    said = \"moved\"
+    if word == \"dial\":
+        curl = [\"curl\", \"-sS\", \"-m\", \"5\", \"-o\", \"/dev/null\", \"http://93.184.216.34/\"]
+        said = subprocess.call(curl)
+    else:
+        for _ in range(64):
+            s.sendall(b\"y\" * 1024)
+            left = 1024
+            while left:
+                got = len(s.recv(left))
+                if not got: sys.exit(1)
+                left -= got
+    print(f\"{number}: {said}\", flush=True)
+";
+/// The same as a script of a shell.
+pub(crate) static STREAMER: LazyLock<String> =
+    LazyLock::new(|| format!("exec python3 -I -c '{STREAM}'"));
+/// What one `move` has one way.
+const MOVED: u64 = 64 << 10;
 /// Curl's exit code for a connection that was refused.
 const REFUSED: &str = "7";
 /// A refusal is immediate.
@@ -60,13 +85,10 @@ fn small_disk(world: &TestWorld) {
 
 /// What a running box finds when the disk fills, and when it has room again.
 fn full_and_free_again(world: &TestWorld) {
-    let mut running = attached(world, "n1", &["--name", "yard"], DIALLER);
+    let mut running = attached(world, "n1", &["--name", "yard"], &STREAMER);
     let mut stdin = running.take_stdin().unwrap();
-    let mut dials = Dials {
-        running: &running,
-        stdin: &mut stdin,
-        number: 0,
-    };
+    let mut dials = Dials::new(&running, &mut stdin);
+    let mut moved = 0;
     assert_eq!(dials.dial(), "0", "the control: there is room");
     let fill = world.node("n1").unwrap().dir().join("state/fill");
     let full = world.sh("n1", &format!("cat /dev/zero >{}", fill.display()));
@@ -82,6 +104,11 @@ fn full_and_free_again(world: &TestWorld) {
         let begun = Instant::now();
         assert_eq!(dials.dial(), REFUSED, "after {passed} that passed");
         assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+        // What runs goes on, meanwhile and at its speed.
+        let begun = Instant::now();
+        assert_eq!(dials.say("move"), "moved");
+        assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
+        moved += MOVED;
     }
     assert_eq!(syns(world), passed, "only what was entered left");
     let _shown = running.wait_error_line(LIMIT, |line| line.contains("audit cannot be written"));
@@ -90,13 +117,19 @@ fn full_and_free_again(world: &TestWorld) {
 
     let _freed = world.sh("n1", &format!("rm {}", fill.display())).ok();
     assert_eq!(dials.dial(), "0", "there is room again");
-    passed += 1;
+    assert_eq!(dials.say("move"), "moved");
+    (passed, moved) = (passed + 1, moved + MOVED);
     drop(stdin);
     let _ended = running.finish(LIMIT).ok();
     assert_eq!(syns(world), passed);
     let rows = flows(world, "n1", "yard");
     let entered = rows.iter().filter(|row| row["kind"] == "flow").count();
-    assert_eq!(entered, passed as usize, "each that left is entered");
+    assert_eq!(entered, passed as usize + 1, "each that left is entered");
+    let stream = rows.iter().find(|row| row["dst_port"] == 7).unwrap();
+    assert_eq!(
+        (&stream["bytes_out"], &stream["bytes_in"]),
+        (&moved.into(), &moved.into())
+    );
     assert_eq!(rows.last().unwrap()["end"], "exited 0");
     // What ended while nothing could be written has its end, and nothing has one
     // that never was.
@@ -109,19 +142,33 @@ fn full_and_free_again(world: &TestWorld) {
     assert!(rows.iter().all(|row| row["kind"] != "end"), "{rows:#?}");
 }
 
-/// Dials of the box, one at a word.
-struct Dials<'a> {
+/// What the box does, one thing at a word.
+pub(crate) struct Dials<'a> {
     running: &'a Running,
     stdin: &'a mut ChildStdin,
     number: u32,
 }
 
-impl Dials<'_> {
-    /// Curl's exit code for the next one.
+impl<'a> Dials<'a> {
+    pub(crate) fn new(running: &'a Running, stdin: &'a mut ChildStdin) -> Self {
+        let number = 0;
+        Self {
+            running,
+            stdin,
+            number,
+        }
+    }
+
+    /// Curl's exit code for the next dial.
     fn dial(&mut self) -> String {
+        self.say("dial")
+    }
+
+    /// What the box says when it has done this.
+    pub(crate) fn say(&mut self, word: &str) -> String {
         self.number += 1;
-        writeln!(self.stdin, "{}", self.number).unwrap();
-        let start = format!("dial {}: ", self.number);
+        writeln!(self.stdin, "{} {word}", self.number).unwrap();
+        let start = format!("{}: ", self.number);
         let line = self
             .running
             .wait_line(LIMIT, |line| line.starts_with(&start));

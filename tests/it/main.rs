@@ -15,6 +15,7 @@ mod common;
 mod decoder;
 mod demo;
 mod doctor;
+mod durable;
 mod escapes;
 mod exports;
 mod fallbacks;

@@ -10,10 +10,12 @@ use bailey_model::{
     FlowOpened, FlowProgressed, Granted, Host, HostFrom, Incarnation, Proto, Timestamp,
 };
 use bailey_tests::{TestWorld, wait_until};
+use bailey_world::at;
 
 use serde_json::Value;
 
-use crate::common::{LIMIT, daemon, flows, pair};
+use crate::away::{self, rest, shifted};
+use crate::common::{LIMIT, boxed, daemon, flows, pair};
 
 const DAY: u64 = 24 * 3_600_000;
 /// Days of entries that the store has when the node starts.
@@ -216,4 +218,44 @@ fn what_is_past_its_window_goes_by_itself_and_every_reader_says_so() {
         check.stdout.contains(", 46 thinned: all of it holds"),
         "{check}"
     );
+}
+
+#[test]
+fn each_box_is_kept_for_as_long_as_the_configuration_says_for_it_or_for_the_node() {
+    let world = TestWorld::new(1);
+    let text = "[audit]\nwindow = \"2d\"\n[audit.box.ledger]\nwindow = \"10d\"\n";
+    let script = format!(
+        "mkdir -p $XDG_CONFIG_HOME/bailey && printf '%s' '{text}' > $XDG_CONFIG_HOME/bailey/config.toml"
+    );
+    let _written = world.sh("n1", &script).ok();
+    let node = daemon(&world, "n1");
+    for name in ["yard", "ledger"] {
+        let dial = format!("curl -sS -o /dev/null http://{}/", at::WEB_V4);
+        let _dialled = boxed(&world, "n1", &["-q", "--name", name], &dial).ok();
+    }
+    rest(node);
+    let thinned = |name: &str| {
+        let rows = flows(&world, "n1", name);
+        let kept = rows.iter().filter(|row| row["kind"] == "flow").count();
+        let said = rows.iter().any(|row| {
+            let reason = row["reason"].as_str().unwrap_or_default();
+            row["kind"] == "note" && reason.contains("thinned")
+        });
+        assert_ne!(kept == 1, said, "{name}: {rows:?}");
+        said
+    };
+    // Days that pass, and which boxes are gone then.
+    for (days, gone) in [(1, [false, false]), (4, [true, false]), (12, [true, true])] {
+        let node = shifted(&world, "n1", days * away::DAY, days * away::DAY);
+        let is = || [thinned("yard"), thinned("ledger")];
+        assert!(
+            wait_until(LIMIT, || is() == gone),
+            "after {days} days: {:?}",
+            is()
+        );
+        // What else is due goes at once, if it goes at all.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert_eq!(is(), gone, "after {days} days");
+        rest(node);
+    }
 }
