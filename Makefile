@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test s3 vm check bench escapes fuzz sim
+.PHONY: help demo test s3 vm check bench escapes fuzz sim soak
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
@@ -19,6 +19,8 @@ STORES ?= 2000
 KILLS ?= 5000
 # Storms of `make fuzz`, each a thousand packets of a box to its gate.
 STORMS ?= 10000
+# How long a box writes at full rate under `make soak`, in seconds.
+SOAK ?= 3600
 # Histories of `make sim`, a part of CI, and the first seed.
 SEEDS ?= 10000
 SEED ?= 1
@@ -36,6 +38,8 @@ help:
 	             STORMS=$(STORMS) storms of a thousand packets to a gate; STORES=$(STORES) runs of
 	             the store's model on a failing disk, KILLS=$(KILLS) kills of its process
 	make sim     SEEDS=$(SEEDS) histories of a few devices from SEED=$(SEED) on, each to be seen again
+
+	make soak    a box at full rate for SOAK=$(SOAK) seconds, beside others and another device
 
 	Each names the Debian packages it needs, and asks before it
 	installs what is missing. YES=1 installs without asking, YES=0 never does.
@@ -93,8 +97,9 @@ fuzz:
 	@.ci/packages build
 	PROPTEST_CASES=$(CASES) cargo test --profile ci --lib \
 	  -p bailey-docs-store -p bailey-envelope -p bailey-gate-proto -p bailey-node
-	PROPTEST_CASES=$(STORES) BAILEY_KILLS=$(KILLS) cargo test --profile ci \
-	  -p bailey-docs-store --test store -- model:: kill_9
+	PROPTEST_CASES=$(STORES) BAILEY_KILLS=$(KILLS) BAILEY_STRIDE=1 BAILEY_STATES=5 \
+	  cargo test --profile ci -p bailey-docs-store --test store -- \
+	  model:: states:: thinning:: kill_9
 	cargo build --profile ci -p bailey-tests --bin bailey-fuzz
 	"$(TARGET)/ci/bailey-fuzz" --seconds $(SECONDS) $(ARGS)
 	"$(TARGET)/ci/bailey-fuzz" --target gate_packets --runs $(STORMS)
@@ -103,3 +108,10 @@ sim:
 	@.ci/packages build
 	cargo build --profile ci --workspace --bin bailey-sim
 	"$(TARGET)/ci/bailey-sim" --seed $(SEED) --seeds $(SEEDS)
+
+soak:
+	@.ci/packages build run test
+	.ci/tun
+	cargo build --profile ci --workspace --bins
+	BAILEY_FLOOD_SECONDS=$(SOAK) cargo test --profile ci -p bailey-tests --test it -- \
+	  --exact store::a_box_at_full_rate_holds_up_neither_other_boxes_nor_other_devices
