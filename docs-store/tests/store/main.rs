@@ -1,6 +1,7 @@
 //! The store from outside: one device, several devices.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod aged;
 mod check;
 mod common;
 mod crash;
@@ -15,3 +16,5 @@ mod membership;
 mod model;
 mod pages;
 mod recovery;
+mod states;
+mod thinning;
