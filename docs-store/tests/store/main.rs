@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod devices;
 mod disk;
+mod epochs;
 mod frozen;
 mod joining;
 mod journal;

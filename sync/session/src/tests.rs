@@ -8,6 +8,8 @@ use bailey_model::{AccountId, BoxId, DeviceId, Incarnation};
 use crate::wire::{self, Blob, Envelopes, Frame, Heads, Hello, List, Want, WireHead};
 use crate::*;
 
+mod explore;
+
 const ACCOUNT: AccountId = AccountId([9; 32]);
 
 /// splitmix64.
