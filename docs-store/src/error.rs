@@ -356,6 +356,31 @@ pub enum IngestError {
 
 /// A slice of thinning that is not done.
 #[derive(Debug, thiserror::Error)]
+impl IngestError {
+    /// Whether it was judged with its signature proved: before that it is nobody's word
+    /// on the chain that it names.
+    #[must_use]
+    pub const fn is_signed(&self) -> bool {
+        match self {
+            Self::TooLarge(_)
+            | Self::Malformed(_)
+            | Self::NoAccount
+            | Self::OtherAccount
+            | Self::NotMember(_)
+            | Self::BadSignature(_)
+            | Self::Db(_) => false,
+            Self::Gap { .. }
+            | Self::Fork(_)
+            | Self::Misfit(_)
+            | Self::TooManyChains(_)
+            | Self::Record(_)
+            | Self::KeyRecord(_)
+            | Self::Quarantined { .. }
+            | Self::EarlyTombstone(_) => true,
+        }
+    }
+}
+
 pub enum ThinError {
     /// The summary cannot be entered.
     #[error(transparent)]

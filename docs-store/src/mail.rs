@@ -55,6 +55,9 @@ pub enum MailTaken {
         /// The number that it goes up to.
         upto: u64,
         /// Who put it, as far as a topic says that.
+        /// Who signed it, as far as it says: another device than the chain's writer may
+        /// sign a tombstone.
+        signer: DeviceId,
         from: MailPlace,
         /// Its bytes.
         bytes: Vec<u8>,
@@ -205,7 +208,7 @@ impl Store {
         })?;
         let mut mailed = Vec::with_capacity(found.len());
         for bytes in found {
-            let Some((_, upto, key_id)) = place_of(&bytes) else {
+            let Some(Place { upto, key_id, .. }) = place_of(&bytes) else {
                 break;
             };
             let key = match &inbox {
@@ -317,7 +320,8 @@ impl Store {
             };
             return self.open_heads(&bytes, *writer);
         }
-        let (chain, upto, _) = place_of(&bytes).ok_or(MailFault::Place("no envelope"))?;
+        let at = place_of(&bytes).ok_or(MailFault::Place("no envelope"))?;
+        let (chain, upto, signer) = (at.chain, at.upto, at.signer);
         match place {
             MailPlace::Writer(writer) => {
                 if chain.writer != *writer {
@@ -340,6 +344,7 @@ impl Store {
 
     fn open_heads(&self, bytes: &[u8], writer: DeviceId) -> Result<MailTaken, MailFault> {
         let member = self.members().get(&writer);
+            signer,
         let public = member.ok_or(MailFault::Place("heads of a device that is no member"))?;
         let word = Heads::verify(bytes, &public.public).map_err(MailFault::Heads)?;
         match self.account() == Some(word.account) {
@@ -349,15 +354,33 @@ impl Store {
     }
 }
 
-/// The chain that an envelope or a tombstone names, the number that it goes up to, and
-/// the key that it is sealed under, if it is.
-fn place_of(bytes: &[u8]) -> Option<(ChainId, u64, Option<KeyId>)> {
+/// What an envelope or a tombstone says of itself.
+struct Place {
+    chain: ChainId,
+    /// The number that it goes up to.
+    upto: u64,
+    signer: DeviceId,
+    /// The key that it is sealed under, if it is.
+    key_id: Option<KeyId>,
+}
+
+fn place_of(bytes: &[u8]) -> Option<Place> {
     if Tombstone::is_one(bytes) {
         let stone = Tombstone::decode(bytes).ok()?;
-        return Some((stone.chain, stone.last_seq, None));
+        return Some(Place {
+            chain: stone.chain,
+            upto: stone.last_seq,
+            signer: stone.signer,
+            key_id: None,
+        });
     }
     let header = peek(bytes).ok()?;
-    Some((header.fields.chain, header.fields.seq, Some(header.key_id)))
+    Some(Place {
+        chain: header.fields.chain,
+        upto: header.fields.seq,
+        signer: header.fields.chain.writer,
+        key_id: Some(header.key_id),
+    })
 }
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ pub(crate) fn write_there(
     node: &str,
     write: impl FnOnce(&mut Store, Timestamp),
 ) {
-    let (folder, keys) = copy(world, node, "written");
+    let (folder, keys) = copy(world, node, &format!("written {node}"));
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let now = Timestamp(u64::try_from(since.as_millis()).unwrap());
     let mut store = Store::open(&folder, keys, now, Box::new(OsEntropy)).unwrap();

@@ -1,5 +1,7 @@
 //! What devices saw of one another, and what one of them does not show.
 
+use std::time::Duration;
+
 use bailey_docs_store::{DocId, Hash, Head, Store, Urgency, load_or_create_device_keys};
 use bailey_envelope::{EpochKey, Fields, Kind, seal};
 use bailey_model::{DeviceId, Event, HeadsSeen, SeenDoc, SeenHead};
@@ -8,6 +10,10 @@ use serde_json::Value;
 
 use crate::common::{LIMIT, boxed, daemon, hears_of, pair, world};
 use crate::requests::{rest, state, write_there};
+
+/// What a device shows is taken to be all of it after five seconds, and what is said to
+/// be under way for as long.
+const REFUTED: Duration = Duration::from_secs(7);
 
 /// Three devices of one account, each connected to both others.
 fn three() -> (TestWorld, Vec<Running>) {
@@ -52,26 +58,23 @@ fn node_head(store: &Store, writer: DeviceId) -> Head {
     head
 }
 
-#[test]
-fn what_one_device_saw_and_another_does_not_show_is_listed_and_told() {
-    let (world, mut daemons) = three();
-    let first = id(&world, "n1");
-    // What is only under way is no gap.
-    let _box = boxed(&world, "n1", &["-q", "--name", "yard"], "true").ok();
-    for node in ["n2", "n3"] {
-        hears_of(&world, node, "yard");
-        assert_eq!(device(&world, node, "n1")["gaps"], Value::Array(vec![]));
-    }
-    rest(&world, daemons.remove(1), "n2");
-    let mut seen = None;
-    write_there(&world, "n2", |store, now| {
+/// Has a device say, the next time that it is heard, that it saw so much more of the
+/// first one's own document. Gives what it says.
+fn says_it_saw(world: &TestWorld, node: &str, more: u64) -> u64 {
+    let first = device(world, "n3", "n1")["id"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let mut seen = 0;
+    write_there(world, node, |store, now| {
         let head = node_head(store, first);
-        seen = Some(head.seq + 30);
+        seen = head.seq + more;
         let heads = vec![SeenHead {
             writer: first,
             incarnation: head.chain.incarnation,
             doc: SeenDoc::Node,
-            seq: head.seq + 30,
+            seq: seen,
             hash: [7; 32],
         }];
         let event = Event::HeadsSeen(HeadsSeen { heads });
@@ -79,7 +82,35 @@ fn what_one_device_saw_and_another_does_not_show_is_listed_and_told() {
             .append(DocId::Node, event, now, Urgency::Urgent)
             .unwrap();
     });
+    seen
+}
+
+/// What a device is told to lack of the first one's, by one device's word.
+fn gaps(world: &TestWorld, node: &str, by: &str) -> Vec<Value> {
+    let gaps = device(world, node, "n1")["gaps"].clone();
+    let gaps = gaps.as_array().unwrap().clone();
+    gaps.into_iter().filter(|gap| gap["by"] == by).collect()
+}
+
+#[test]
+fn what_one_device_saw_and_another_does_not_show_is_listed_and_told() {
+    let (world, mut daemons) = three();
+    // What is only under way is no gap.
+    let _box = boxed(&world, "n1", &["-q", "--name", "yard"], "true").ok();
+    for node in ["n2", "n3"] {
+        hears_of(&world, node, "yard");
+        assert_eq!(device(&world, node, "n1")["gaps"], Value::Array(vec![]));
+    }
+    rest(&world, daemons.remove(1), "n2");
+    let seen = says_it_saw(&world, "n2", 30);
     daemons.insert(1, daemon(&world, "n2"));
+    // While it is there and hands over no more than the others, it is not believed.
+    assert!(wait_until(2 * LIMIT, || all_meet(&world)));
+    std::thread::sleep(2 * REFUTED);
+    assert_eq!(device(&world, "n3", "n1")["gaps"], Value::Array(vec![]));
+    assert_eq!(notices(&world, "n3", "head-withheld"), Vec::<Value>::new());
+    // What it said then stands when it is gone: nobody can ask it.
+    rest(&world, daemons.remove(1), "n2");
     let gap = || device(&world, "n3", "n1")["gaps"][0].clone();
     let long = 2 * LIMIT;
     assert!(wait_until(long, || gap()["shown"] == true), "{}", gap());
@@ -89,10 +120,10 @@ fn what_one_device_saw_and_another_does_not_show_is_listed_and_told() {
         (&"n2".into(), &"node".into()),
         "{gap}"
     );
-    assert_eq!(gap["seen"].as_u64(), seen);
-    assert!(gap["have"].as_u64() < seen, "{gap}");
+    assert_eq!(gap["seen"].as_u64(), Some(seen));
+    assert!(gap["have"].as_u64() < Some(seen), "{gap}");
     let listed = world.run("n3", &["device", "list"]).ok().stdout;
-    let said = format!("n2 saw {} envelopes", seen.unwrap());
+    let said = format!("n2 saw {seen} envelopes");
     assert!(
         listed.contains(&said) && listed.contains("n1 shows"),
         "{listed}"
@@ -104,6 +135,37 @@ fn what_one_device_saw_and_another_does_not_show_is_listed_and_told() {
         })));
     // Of the others nothing is missing.
     assert_eq!(device(&world, "n3", "n2")["gaps"], Value::Array(vec![]));
+}
+
+#[test]
+fn a_device_that_says_it_saw_what_is_not_hides_no_other_devices_word() {
+    let (world, mut daemons) = three();
+    for (at, node) in [(1, "n2"), (0, "n1")] {
+        rest(&world, daemons.remove(at), node);
+    }
+    // One makes it up, the other says it of itself; the one that lies is heard first.
+    let invented = says_it_saw(&world, "n2", 1 << 62);
+    daemons.push(daemon(&world, "n2"));
+    assert!(wait_until(2 * LIMIT, || {
+        device(&world, "n3", "n2")["connected"] == true
+    }));
+    std::thread::sleep(REFUTED);
+    rest(&world, daemons.pop().unwrap(), "n2");
+    assert!(wait_until(2 * LIMIT, || !gaps(&world, "n3", "n2").is_empty()));
+    let seen = says_it_saw(&world, "n1", 30);
+    daemons.push(daemon(&world, "n1"));
+    assert!(wait_until(2 * LIMIT, || !gaps(&world, "n3", "n1").is_empty()));
+    assert_eq!(gaps(&world, "n3", "n1")[0]["seen"].as_u64(), Some(seen));
+    assert_eq!(gaps(&world, "n3", "n2")[0]["seen"].as_u64(), Some(invented));
+    // Each is told in its own name.
+    let told = |by: &str, seen: u64| {
+        let said = format!("{by} saw {seen} envelopes");
+        let rows = notices(&world, "n3", "head-withheld");
+        rows.iter()
+            .any(|row| row["text"].as_str().unwrap().starts_with(&said))
+    };
+    let both = wait_until(2 * LIMIT, || told("n1", seen) && told("n2", invented));
+    assert!(both, "{:?}", notices(&world, "n3", "head-withheld"));
 }
 
 #[test]

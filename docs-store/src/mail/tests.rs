@@ -291,3 +291,45 @@ fn a_word_on_heads_is_its_signers_and_lies_in_its_own_topic() {
         Err(MailFault::Heads(VerifyError::Writer { .. }))
     ));
 }
+
+#[test]
+fn what_another_puts_under_a_writers_name_is_no_word_of_that_writer() {
+    let (mut host, mut other) = pair();
+    host.enter(DocId::Notices);
+    let blobs = host.mail_for(other.id());
+    other.take(&blobs);
+    let topics = other.store.mail_topics(NOW, 1000).unwrap();
+    let of_epoch =
+        |topic: &&TopicId| matches!(other.store.mail.topics[*topic].0, MailPlace::Writer(_));
+    let topic = *topics.iter().find(of_epoch).unwrap();
+    let heads = host.store.heads();
+    let head = heads.iter().find(|head| head.chain.doc == DocId::Notices);
+    let mut bytes = host
+        .store
+        .range(&head.unwrap().chain, 1, 1, 1 << 20)
+        .unwrap()
+        .remove(0);
+    // Its nonce is another, and the signature holds no more.
+    bytes[210] ^= 1;
+    let blob = other.store.mail.topics[&topic].1.seal(&bytes).unwrap();
+    let Ok(MailTaken::Envelope { chain, bytes, .. }) = other.store.mail_open(topic, &blob) else {
+        panic!("it does not open");
+    };
+    assert_eq!(chain, head.unwrap().chain);
+    let refused = other.store.ingest(&bytes, NOW).unwrap_err();
+    assert!(!refused.is_signed(), "{refused}");
+    // The control: what the writer signed itself and is wrong.
+    let fields = bailey_envelope::Fields {
+        account: host.store.account().unwrap(),
+        chain,
+        kind: bailey_envelope::Kind::Tail,
+        segment: 1,
+        seq: 1,
+        prev: bailey_envelope::Hash::NONE,
+        before: None,
+    };
+    let key = EpochKey::generate([7; 32]).segment_key(chain.doc, 1);
+    let signed = bailey_envelope::seal(&host.store.keys, fields, 1, &key, b"x", [0; 24]);
+    let refused = other.store.ingest(&signed.unwrap().bytes, NOW).unwrap_err();
+    assert!(refused.is_signed(), "{refused}");
+}

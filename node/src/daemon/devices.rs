@@ -11,7 +11,7 @@ use bailey_sync::{Endpoint, EndpointConfig, IngestFailure, SyncCommand, SyncEven
 use tokio::sync::mpsc;
 
 use super::event::NodeEvent;
-use super::heads::{Ahead, Clocks, Said};
+use super::heads::{Clocks, Missing, Said};
 use super::membership::Heard;
 use super::store::StoreAsk;
 use super::{Node, clock};
@@ -89,12 +89,9 @@ impl Devices {
     }
 
     /// What is not here of a device's chains although somebody saw it.
-    pub(super) fn missing(
-        &self,
-        writer: DeviceId,
-        now: (Timestamp, Instant),
-    ) -> Vec<(ChainId, u64, Ahead)> {
-        self.said.missing(writer, &self.heads, now)
+    pub(super) fn missing(&self, writer: DeviceId, now: (Timestamp, Instant)) -> Vec<Missing> {
+        let is_up = |device| self.is_up(device);
+        self.said.missing(writer, &self.heads, is_up, now)
     }
 
     pub(super) fn any_up(&self) -> bool {
@@ -383,6 +380,8 @@ impl Node {
     /// Membership changed: who may connect, who may read, who is shown.
     pub(super) fn on_members(&mut self, members: Members) {
         let before = std::mem::replace(&mut self.devices.members, members);
+        let Devices { members, said, .. } = &mut self.devices;
+        said.keep(|device| members.get(device).is_some());
         self.mail_members(&before);
         if let Err(failure) = self.start_sync() {
             log!("{}", failure.text);

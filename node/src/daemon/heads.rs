@@ -23,8 +23,13 @@ use crate::rows::{self, GapRow};
 const EVERY: Duration = Duration::from_secs(5 * 60);
 /// Soonest after the one before, when a peer comes.
 const SOONEST: Duration = Duration::from_secs(30);
-/// Chains kept of which somebody saw more than is here.
-const MAX_AHEAD: usize = 4096;
+/// Chains kept of which one device saw more than is here. Each has room of its own, so
+/// that what one makes up is in the way of no other's word.
+const MAX_AHEAD: usize = 1024;
+/// Devices whose words are kept.
+const MAX_SAYING: usize = 64;
+/// Chains of which a person is told by a notice, by one device's word, in one start.
+const MAX_TOLD: usize = 8;
 /// What is said of a chain and is not here yet may be under way for so long.
 const UNDER_WAY: Duration = Duration::from_secs(5);
 /// So long after it has handed over all that it shows, a device has shown it all.
@@ -33,8 +38,8 @@ const SHOWN: Duration = Duration::from_secs(5);
 const OLD_MS: u64 = 7 * 24 * 3600 * 1000;
 /// A clock that is ahead by less, in milliseconds, is not spoken of.
 const AHEAD_MS: u64 = 10 * 60 * 1000;
-/// Gaps told of one device.
-const MAX_GAPS: usize = 16;
+/// Gaps told of one device, the first of each word first.
+const MAX_GAPS: usize = MAX_SAYING;
 
 /// What the clock of each device says at least: the time of an entry of its own, and
 /// how long ago by this process's steady clock that was heard. It is never ahead of
@@ -67,22 +72,32 @@ pub(super) struct Said {
     last: Option<Instant>,
     /// A peer came since.
     due: bool,
-    /// What somebody has of a chain and is not here.
-    ahead: BTreeMap<ChainId, Ahead>,
+    /// What each device says that it has of a chain and is not here. It is that device's
+    /// word and nobody else's.
+    ahead: BTreeMap<DeviceId, BTreeMap<ChainId, Ahead>>,
     /// Since when a peer has handed over all that it shows.
     shown: BTreeMap<DeviceId, Instant>,
-    /// Chains of which a person was told that they are kept back, this start.
-    told: BTreeSet<ChainId>,
+    /// Chains of which a person was told that they are kept back, this start, and by
+    /// whose word.
+    told: BTreeMap<DeviceId, BTreeSet<ChainId>>,
 }
 
-/// The farthest that somebody saw of a chain.
+/// The farthest that a device says that it saw of a chain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ahead {
     seq: u64,
-    by: DeviceId,
     /// When, by its clock.
     at: Timestamp,
     heard: Instant,
+}
+
+/// What is not here of a chain, by a device's word.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Missing {
+    chain: ChainId,
+    have: u64,
+    by: DeviceId,
+    ahead: Ahead,
 }
 
 impl Said {
@@ -133,39 +148,72 @@ impl Said {
         have: &BTreeMap<ChainId, Head>,
         heard: Instant,
     ) {
+        if self.ahead.len() >= MAX_SAYING && !self.ahead.contains_key(&by) {
+            return;
+        }
         let here = |chain: &ChainId| have.get(chain).map_or(0, |head| head.seq);
+        let of = self.ahead.entry(by).or_default();
         for head in &seen.heads {
             let (chain, seq) = (chain_of(head), head.seq);
-            let known = self.ahead.get(&chain).map_or(0, |ahead| ahead.seq);
+            let known = of.get(&chain).map_or(0, |ahead| ahead.seq);
             if seq <= here(&chain).max(known) {
                 continue;
             }
-            if self.ahead.len() >= MAX_AHEAD {
-                self.ahead.retain(|chain, ahead| ahead.seq > here(chain));
+            if of.len() >= MAX_AHEAD {
+                of.retain(|chain, ahead| ahead.seq > here(chain));
             }
-            if self.ahead.len() < MAX_AHEAD {
-                let ahead = Ahead { seq, by, at, heard };
-                self.ahead.insert(chain, ahead);
+            if of.len() < MAX_AHEAD || of.contains_key(&chain) {
+                of.insert(chain, Ahead { seq, at, heard });
             }
+        }
+        if of.is_empty() {
+            self.ahead.remove(&by);
         }
     }
 
-    /// What is not here of a device's chains although somebody saw it, for a while.
+    /// The members are others than before: nobody else's word counts.
+    pub(super) fn keep(&mut self, is_member: impl Fn(&DeviceId) -> bool) {
+        self.ahead.retain(|by, _| is_member(by));
+    }
+
+    /// What is not here of a device's chains although another says that it saw it, for a
+    /// while; the first by each word first. Who says so and is there can hand it over:
+    /// its word alone is not believed.
     pub(super) fn missing(
         &self,
         writer: DeviceId,
         have: &BTreeMap<ChainId, Head>,
+        is_up: impl Fn(DeviceId) -> bool,
         (wall, now): (Timestamp, Instant),
-    ) -> Vec<(ChainId, u64, Ahead)> {
-        let of = self.ahead.iter().filter(|(chain, ahead)| {
-            let old = ahead.at.0.saturating_add(OLD_MS) < wall.0;
-            let while_now = now.saturating_duration_since(ahead.heard) >= UNDER_WAY;
-            chain.writer == writer && !old && while_now
-        });
-        let here = |chain: &ChainId| have.get(chain).map_or(0, |head| head.seq);
-        of.map(|(chain, ahead)| (*chain, here(chain), *ahead))
-            .filter(|(_, here, ahead)| ahead.seq > *here)
-            .collect()
+    ) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        for (by, of) in &self.ahead {
+            if *by != writer && is_up(*by) {
+                continue;
+            }
+            let late = of.iter().filter(|(chain, ahead)| {
+                let old = ahead.at.0.saturating_add(OLD_MS) < wall.0;
+                let while_now = now.saturating_duration_since(ahead.heard) >= UNDER_WAY;
+                chain.writer == writer && !old && while_now
+            });
+            let here = |chain: &ChainId| have.get(chain).map_or(0, |head| head.seq);
+            let late = late.map(|(chain, ahead)| Missing {
+                chain: *chain,
+                have: here(chain),
+                by: *by,
+                ahead: *ahead,
+            });
+            let late = late.filter(|it| it.ahead.seq > it.have);
+            missing.extend(late.enumerate());
+        }
+        missing.sort_by_key(|(at, _)| *at);
+        missing.into_iter().map(|(_, it)| it).collect()
+    }
+
+    /// Whether a person is to be told of a gap now.
+    fn tells(&mut self, missing: &Missing) -> bool {
+        let told = self.told.entry(missing.by).or_default();
+        told.len() < MAX_TOLD && told.insert(missing.chain)
     }
 
     /// Whether a peer has shown all that it has.
@@ -190,6 +238,9 @@ impl Node {
 
     /// A device says how far chains are there.
     pub(super) fn on_heads_seen(&mut self, by: DeviceId, at: Timestamp, seen: &HeadsSeen) {
+        if !self.devices.is_member(by) {
+            return;
+        }
         let (said, heads) = self.devices.said_and_heads();
         said.note((by, at), seen, heads, Instant::now());
     }
@@ -199,13 +250,13 @@ impl Node {
         let now = Instant::now();
         let shown = self.devices.said.has_shown(device, now);
         let missing = self.devices.missing(device, (clock::now(), now));
-        let row = |(chain, have, ahead): &(ChainId, u64, Ahead)| GapRow {
-            doc: chain.doc.to_string(),
-            incarnation: chain.incarnation.to_string(),
-            have: *have,
-            seen: ahead.seq,
-            by: self.fold.device_name(ahead.by),
-            at: ahead.at.to_string(),
+        let row = |it: &Missing| GapRow {
+            doc: it.chain.doc.to_string(),
+            incarnation: it.chain.incarnation.to_string(),
+            have: it.have,
+            seen: it.ahead.seq,
+            by: self.fold.device_name(it.by),
+            at: it.ahead.at.to_string(),
             shown,
         };
         missing.iter().take(MAX_GAPS).map(row).collect()
@@ -230,18 +281,19 @@ impl Node {
             }
             kept_back.extend(self.devices.missing(peer, (clock::now(), now)));
         }
-        for (chain, have, ahead) in kept_back {
-            if !self.devices.said.told.insert(chain) {
+        for it in kept_back {
+            if !self.devices.said.tells(&it) {
                 continue;
             }
-            let by = self.fold.device_name(ahead.by);
             let text = format!(
-                "{by} saw {} envelopes of {}, {} shows {have}",
-                ahead.seq,
-                chain.doc,
-                self.named(chain.writer),
+                "{} saw {} envelopes of {}, {} shows {}",
+                self.fold.device_name(it.by),
+                it.ahead.seq,
+                it.chain.doc,
+                self.named(it.chain.writer),
+                it.have,
             );
-            self.raise_about(Rule::HeadWithheld, chain.writer, text);
+            self.raise_about(Rule::HeadWithheld, it.chain.writer, text);
         }
     }
 
@@ -418,9 +470,9 @@ mod tests {
         let mut said = Said::default();
         said.note((other, wall), &seen, &have(90), now);
         let missing = |said: &Said, seq, at: Instant, wall| {
-            let found = said.missing(node.chain.writer, &have(seq), (wall, at));
+            let found = said.missing(node.chain.writer, &have(seq), |_| false, (wall, at));
             let found = found.first();
-            found.map(|(_, have, ahead)| (*have, ahead.seq, ahead.by))
+            found.map(|it| (it.have, it.ahead.seq, it.by))
         };
         let later = now + UNDER_WAY;
         assert_eq!(missing(&said, 90, now, wall), None, "it may be under way");
@@ -429,20 +481,92 @@ mod tests {
         assert_eq!(missing(&said, 120, later, wall), None);
         let old = Timestamp(wall.0 + OLD_MS + 1);
         assert_eq!(missing(&said, 90, later, old), None);
-        // What is here is nothing to remember, however much is said.
-        let mut full = Said::default();
-        for id in 0..u16::MAX {
-            let [a, b] = id.to_le_bytes();
+        // What is here is nothing to remember.
+        let mut none = Said::default();
+        none.note((other, wall), &seen, &have(120), now);
+        assert!(none.ahead.is_empty());
+    }
+
+    fn boxes(count: u16) -> Vec<HeadsSeen> {
+        let boxed = |id: u16| {
             let mut bytes = [0; 16];
-            (bytes[0], bytes[1]) = (a, b);
-            let boxed = head(DocId::Box(BoxId(bytes)), 1);
-            let seen = HeadsSeen {
-                heads: vec![seen_of(&boxed).unwrap()],
-            };
-            full.note((other, wall), &seen, &heads(&[]), now);
+            bytes[..2].copy_from_slice(&id.to_le_bytes());
+            head(DocId::Box(BoxId(bytes)), u64::MAX >> 2)
+        };
+        let all: Vec<SeenHead> = (0..count).filter_map(|id| seen_of(&boxed(id))).collect();
+        let chunks = all.chunks(HeadsSeen::MAX);
+        chunks.map(|it| HeadsSeen { heads: it.to_vec() }).collect()
+    }
+
+    #[test]
+    fn what_one_device_makes_up_hides_no_word_of_another_and_fills_its_own_room_alone() {
+        let (now, wall) = (Instant::now(), Timestamp(OLD_MS * 2));
+        let (liar, honest) = (DeviceId([5; 32]), DeviceId([6; 32]));
+        let node = head(DocId::Node, 120);
+        let have = heads(&[Head { seq: 90, ..node }]);
+        let mut said = Said::default();
+        let invented = Head {
+            seq: 1 << 62,
+            ..node
+        };
+        let seen = |head: &Head| HeadsSeen {
+            heads: vec![seen_of(head).unwrap()],
+        };
+        said.note((liar, wall), &seen(&invented), &have, now);
+        for seen in boxes(u16::MAX) {
+            said.note((liar, wall), &seen, &have, now);
         }
-        assert_eq!(full.ahead.len(), MAX_AHEAD);
-        said.note((other, wall), &seen, &have(120), now);
-        assert_eq!(said.ahead.len(), 1);
+        assert_eq!(said.ahead[&liar].len(), MAX_AHEAD);
+        said.note((honest, wall), &seen(&node), &have, now);
+        let later = now + UNDER_WAY;
+        let found = said.missing(node.chain.writer, &have, |_| false, (wall, later));
+        let of = |by| {
+            found
+                .iter()
+                .find(|it| it.by == by && it.chain == node.chain)
+        };
+        assert_eq!(
+            of(honest).map(|it| (it.have, it.ahead.seq)),
+            Some((90, 120))
+        );
+        assert!(of(liar).is_some());
+        // Both are among the first, and a person is told of the honest word however many
+        // notices the other's make.
+        let shown: Vec<DeviceId> = found.iter().take(2).map(|it| it.by).collect();
+        assert!(shown.contains(&honest), "{shown:?}");
+        let told = found.iter().filter(|it| said.tells(it));
+        let told: Vec<DeviceId> = told.map(|it| it.by).collect();
+        assert_eq!(told.len(), MAX_TOLD + 1);
+        assert!(told.contains(&honest));
+        // Whose word it is no more, it counts no more.
+        said.keep(|device| *device == honest);
+        assert_eq!(
+            said.missing(node.chain.writer, &have, |_| false, (wall, later))
+                .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn who_is_there_and_hands_over_less_than_it_says_is_not_believed() {
+        let (now, wall) = (Instant::now(), Timestamp(OLD_MS * 2));
+        let (node, other) = (head(DocId::Node, 120), DeviceId([5; 32]));
+        let writer = node.chain.writer;
+        let have = heads(&[Head { seq: 90, ..node }]);
+        let seen = HeadsSeen {
+            heads: vec![seen_of(&node).unwrap()],
+        };
+        let mut said = Said::default();
+        said.note((other, wall), &seen, &have, now);
+        let later = now + UNDER_WAY;
+        let missing = |said: &Said, up: &[DeviceId]| {
+            let found = said.missing(writer, &have, |it| up.contains(&it), (wall, later));
+            found.len()
+        };
+        assert_eq!(missing(&said, &[other]), 0);
+        // The writer's own word is what it is asked for.
+        said.note((writer, wall), &seen, &have, now);
+        assert_eq!(missing(&said, &[other, writer]), 1);
+        assert_eq!(missing(&said, &[writer]), 2);
     }
 }

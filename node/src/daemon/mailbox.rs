@@ -8,6 +8,7 @@ mod kept;
 mod learned;
 mod puts;
 mod running;
+mod shown;
 mod takes;
 mod words;
 
@@ -30,7 +31,6 @@ use super::event::NodeEvent;
 use super::store::{MailAsk, MailTell, StoreAsk, Took};
 use super::{Node, clock, devices};
 use crate::log::log;
-use crate::rows::{self, MailboxRow};
 
 /// Topics that are followed: below what a mailbox lets one connection follow.
 pub(crate) const MAX_TOPICS: usize = 4000;
@@ -211,22 +211,7 @@ impl Node {
             let orders = it.takes.later();
             it.order(orders);
         }
-        let judged = it.connection.is_some() && it.takes.is_caught_up();
-        let older = it.words.older(now).filter(|_| judged);
-        if judged && older.map(|(by, _)| by) != it.older {
-            it.older = older.map(|(by, _)| by);
-            if let Some((by, chain)) = older {
-                log!(
-                    "mailbox {}: shows an older head of {} by {} than {} saw",
-                    it.name(),
-                    chain.doc,
-                    rows::short(&chain.writer),
-                    rows::short(&by)
-                );
-                // What it tells now may be more than before.
-                self.mailboxes.topics_at = None;
-            }
-        }
+        self.look_for_older(mailbox, now);
         let due = self
             .mailboxes
             .all
@@ -555,24 +540,6 @@ impl Node {
             let orders = it.takes.members();
             it.order(orders);
         }
-    }
-
-    /// The mailboxes as a person sees them.
-    pub(super) fn mailbox_rows(&self) -> Vec<MailboxRow> {
-        let row = |it: &Running| MailboxRow {
-            v: rows::V,
-            mailbox: it.address.to_string(),
-            connected: it.connection.is_some(),
-            last_heard: it.heard.map(|at| at.to_string()),
-            why: it.down.clone(),
-            refused: it.puts.refusal().map(|refusal| refusal.to_string()),
-            bad: it.bad,
-            went_back: it.went_back,
-            older_than: it.older.map(|device| self.fold.device_name(device)),
-            from_code: self.mailboxes.is_learned(&it.address),
-        };
-        let used = self.mailboxes.all.iter().filter(|it| !it.forgotten);
-        used.map(row).collect()
     }
 }
 

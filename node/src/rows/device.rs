@@ -99,7 +99,7 @@ pub struct MailboxRow {
     pub bad: u64,
     /// Whether it was seen to tell less than it had told before.
     pub went_back: bool,
-    /// A device that saw a newer head than it tells.
+    /// The devices that say that they saw a newer head than it tells.
     pub older_than: Option<String>,
     /// Whether the code by which this device joined named it, and not `config.toml`.
     pub from_code: bool,

@@ -1,5 +1,6 @@
 //! One mailbox: what this node knows of it, and what its task is told.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -36,7 +37,8 @@ pub(super) struct Running {
     pub(super) bad: u64,
     /// Whether it was seen to tell less than it had told before.
     pub(super) went_back: bool,
-    pub(super) older: Option<DeviceId>,
+    /// Devices that saw more than it tells.
+    pub(super) older: BTreeSet<DeviceId>,
     pub(super) file: PathBuf,
     pub(super) changed: bool,
     pub(super) kept_at: Instant,
@@ -68,7 +70,7 @@ impl Running {
             word_asked: false,
             bad: 0,
             went_back: false,
-            older: None,
+            older: BTreeSet::new(),
             file,
             changed: false,
             kept_at: now,

@@ -22,17 +22,20 @@ const AWAY: Duration = Duration::from_secs(6 * 60);
 const OWN_LATE: Duration = Duration::from_secs(10);
 /// The same of others' chains, which somebody else may still be about to put.
 const OTHERS_LATE: Duration = Duration::from_secs(90);
-/// Chains of which something is lacking, and chains that are left out of it.
+/// Chains of which one device says that something is lacking: each has room of its own, so
+/// that what one makes up is in the way of no other's word.
 const MAX_LACKS: usize = 256;
-const MAX_FAULTS: usize = 1024;
+/// Chains of which one word of this device says that it lacks something.
+const MAX_SAID: usize = 512;
+/// Chains of one writer that are left out of it.
+const MAX_FAULTS: usize = 256;
 /// A word that is older, by the clocks of both, asks for nothing any more.
 const STALE_MS: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Debug, Clone, Copy)]
 struct Lack {
-    /// What somebody has.
+    /// What the device says that it has.
     seq: u64,
-    by: DeviceId,
     since: Duration,
     /// Whether it was said in a word.
     said: bool,
@@ -46,10 +49,11 @@ pub(super) struct Words {
     count: u64,
     said_all: bool,
     last: Option<Duration>,
-    lacks: BTreeMap<ChainId, Lack>,
-    /// Chains of which this device refused something: they end here for a reason that
-    /// is not the mailbox's.
-    faults: BTreeSet<ChainId>,
+    /// By whose word, which is a member's and no more than that.
+    lacks: BTreeMap<DeviceId, BTreeMap<ChainId, Lack>>,
+    /// Chains of which this device refused something that their writer signed: they end
+    /// here for a reason that is not the mailbox's. By writer.
+    faults: BTreeMap<DeviceId, BTreeSet<ChainId>>,
     /// When a word of each other member came last.
     heard: BTreeMap<DeviceId, Duration>,
     /// A word came since this device's own, and one of a device that was away.
@@ -63,19 +67,28 @@ impl Words {
         for head in heads {
             self.count += 1;
             self.changed.insert(head.chain, self.count);
-            let reached = |lack: &mut Lack| lack.seq <= head.seq;
-            if self.lacks.get_mut(&head.chain).is_some_and(reached) {
-                self.lacks.remove(&head.chain);
+            for lacks in self.lacks.values_mut() {
+                if lacks.get(&head.chain).is_some_and(|it| it.seq <= head.seq) {
+                    lacks.remove(&head.chain);
+                }
             }
         }
     }
 
-    /// Something of a chain was refused here.
+    /// Something of a chain was refused here that its writer surely signed.
     pub(super) fn fault(&mut self, chain: ChainId) {
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.insert(chain);
+        let faults = self.faults.entry(chain.writer).or_default();
+        if faults.len() < MAX_FAULTS {
+            faults.insert(chain);
         }
-        self.lacks.remove(&chain);
+        for lacks in self.lacks.values_mut() {
+            lacks.remove(&chain);
+        }
+    }
+
+    fn is_faulty(&self, chain: &ChainId) -> bool {
+        let of = self.faults.get(&chain.writer);
+        of.is_some_and(|faults| faults.contains(chain))
     }
 
     /// A device's word came. Gives the chains of which it lacks what is here, and how
@@ -93,23 +106,22 @@ impl Words {
             self.spoken_to = true;
             self.newcomer |= before.is_none_or(|before| now > before + AWAY);
         }
+        self.lacks.retain(|device, _| writes(device));
         for head in &word.heads {
             let chain = &head.chain;
-            if head.seq <= have(chain) || self.faults.contains(chain) || !writes(&chain.writer) {
+            if head.seq <= have(chain) || self.is_faulty(chain) || !writes(&chain.writer) {
                 continue;
             }
-            if self.lacks.len() >= MAX_LACKS && !self.lacks.contains_key(chain) {
+            let lacks = self.lacks.entry(word.signer).or_default();
+            if lacks.len() >= MAX_LACKS && !lacks.contains_key(chain) {
                 continue;
             }
-            let lack = self.lacks.entry(*chain).or_insert(Lack {
+            let lack = lacks.entry(*chain).or_insert(Lack {
                 seq: head.seq,
-                by: word.signer,
                 since: now,
                 said: false,
             });
-            if head.seq > lack.seq {
-                (lack.seq, lack.by) = (head.seq, word.signer);
-            }
+            lack.seq = lack.seq.max(head.seq);
         }
         if clock.0.saturating_sub(word.made.0) > STALE_MS {
             return Vec::new();
@@ -119,19 +131,30 @@ impl Words {
         lacks.map(|head| (head.chain, head.seq)).collect()
     }
 
-    fn is_late(chain: &ChainId, lack: &Lack, now: Duration) -> bool {
-        let late = match chain.writer == lack.by {
+    fn is_late(by: DeviceId, chain: &ChainId, lack: &Lack, now: Duration) -> bool {
+        let late = match chain.writer == by {
             true => OWN_LATE,
             false => OTHERS_LATE,
         };
         now >= lack.since + late
     }
 
-    /// A device that saw more than the mailbox has told in time, and whose chain it is.
-    pub(super) fn older(&self, now: Duration) -> Option<(DeviceId, ChainId)> {
-        let mut lacks = self.lacks.iter();
-        let late = lacks.find(|(chain, lack)| Self::is_late(chain, lack, now));
-        late.map(|(chain, lack)| (lack.by, *chain))
+    /// What is late, by whose word.
+    fn late(&self, now: Duration) -> impl Iterator<Item = (DeviceId, ChainId, &Lack)> {
+        let all = self.lacks.iter();
+        let all = all.flat_map(|(by, of)| of.iter().map(|(chain, lack)| (*by, *chain, lack)));
+        all.filter(move |(by, chain, lack)| Self::is_late(*by, chain, lack, now))
+    }
+
+    /// Devices that saw more than the mailbox has told in time, and of which chain; but
+    /// for those that are there and can hand it over.
+    pub(super) fn older(
+        &self,
+        now: Duration,
+        is_up: impl Fn(DeviceId) -> bool,
+    ) -> BTreeMap<DeviceId, ChainId> {
+        let late = self.late(now).filter(|(by, ..)| !is_up(*by));
+        late.map(|(by, chain, _)| (by, chain)).collect()
     }
 
     /// Whether there is something to say, and it is time.
@@ -139,9 +162,8 @@ impl Words {
         let Some(last) = self.last else {
             return true;
         };
-        let unsaid =
-            |(chain, lack): (&ChainId, &Lack)| !lack.said && Self::is_late(chain, lack, now);
-        let lacking = now >= last + LACKING && self.lacks.iter().any(unsaid);
+        let mut late = self.late(now);
+        let lacking = now >= last + LACKING && late.any(|(.., lack)| !lack.said);
         let changed = now >= last + EVERY && (!self.said_all || !self.changed.is_empty());
         let asked = self.newcomer && now >= last + LACKING;
         lacking || changed || asked || (self.spoken_to && now >= last + BEAT)
@@ -156,18 +178,7 @@ impl Words {
     ) -> (Vec<Head>, Vec<Head>) {
         self.last = Some(now);
         (self.spoken_to, self.newcomer) = (false, false);
-        let mut lacks = Vec::new();
-        for (chain, lack) in &mut self.lacks {
-            if Self::is_late(chain, lack, now) {
-                lack.said = true;
-                let none = Head {
-                    chain: *chain,
-                    seq: 0,
-                    hash: Hash::NONE,
-                };
-                lacks.push(heads.get(chain).copied().unwrap_or(none));
-            }
-        }
+        let lacks = self.say_lacks(now, heads);
         let room = MAX_HEADS - lacks.len().min(MAX_HEADS);
         let changed = std::mem::take(&mut self.changed);
         let mut said: Vec<(u64, Head)> = heads
@@ -179,6 +190,32 @@ impl Words {
         said.truncate(room);
         self.said_all = true;
         (said.into_iter().map(|(_, head)| head).collect(), lacks)
+    }
+
+    /// How far this device has the chains of which something is late: what it has not
+    /// said first, and of each device's word as much as of another's.
+    fn say_lacks(&mut self, now: Duration, heads: &BTreeMap<ChainId, Head>) -> Vec<Head> {
+        let mut late = Vec::new();
+        for (by, lacks) in &mut self.lacks {
+            let it = lacks.iter_mut();
+            let it = it.filter(|(chain, lack)| Self::is_late(*by, chain, lack, now));
+            late.extend(it.enumerate().map(|(at, (chain, lack))| (at, *chain, lack)));
+        }
+        late.sort_by_key(|(at, _, lack)| (lack.said, *at));
+        let mut said = BTreeSet::new();
+        for (_, chain, lack) in late {
+            if said.len() < MAX_SAID || said.contains(&chain) {
+                said.insert(chain);
+                lack.said = true;
+            }
+        }
+        let none = |chain| Head {
+            chain,
+            seq: 0,
+            hash: Hash::NONE,
+        };
+        let have = |chain: ChainId| heads.get(&chain).copied().unwrap_or(none(chain));
+        said.into_iter().map(have).collect()
     }
 
     /// What was to be said could not be.

@@ -83,7 +83,8 @@ pub(crate) enum Took {
     Heads(Heads),
     /// It can be taken later, when this has come; of a chain, up to that number.
     Wait(Why, u64),
-    /// It is good for nothing; the chain that it claims to be of.
+    /// It is good for nothing; its chain, if that chain's writer signed it. Whoever has a
+    /// topic's key can put into it what names another's chain.
     Bad(Option<ChainId>, String),
 }
 
@@ -144,14 +145,15 @@ impl Thread {
 
     /// As from a peer: nothing is believed of it but what it proves.
     fn take(&mut self, topic: TopicId, blob: &[u8]) -> Took {
-        let (chain, upto, from, bytes) = match self.store.mail_open(topic, blob) {
+        let (chain, upto, signer, from, bytes) = match self.store.mail_open(topic, blob) {
             Ok(MailTaken::Heads(word)) => return Took::Heads(word),
             Ok(MailTaken::Envelope {
                 chain,
                 upto,
                 from,
                 bytes,
-            }) => (chain, upto, from, bytes),
+                signer,
+            }) => (chain, upto, signer, from, bytes),
             Err(fault) => return Took::Bad(None, fault.to_string()),
         };
         let now = clock::now();
@@ -176,7 +178,10 @@ impl Thread {
             Err(error) => {
                 return match failure(&error) {
                     IngestFailure::Gap => Took::Wait(Why::Later, 0),
-                    IngestFailure::Permanent => Took::Bad(Some(chain), error.to_string()),
+                    IngestFailure::Permanent => {
+                        let own = error.is_signed() && signer == chain.writer;
+                        Took::Bad(own.then_some(chain), error.to_string())
+                    }
                 };
             }
         };
