@@ -308,11 +308,15 @@ pub(crate) fn segment(
         .collect()
 }
 
-/// Most envelopes set aside: enough as proof, too few to fill a disk with.
+/// Most envelopes set aside: too few to fill a disk with. Proofs of forks have room of
+/// their own.
 const MAX_QUARANTINE: i64 = 1024;
+/// Most proofs of forks of one writer: more prove nothing further, and what one writer
+/// signs twice takes no other's room.
+pub(crate) const MAX_PROOFS: i64 = 16;
 
 /// Why an envelope is set aside of whose number another one is here.
-pub(crate) const FORK: &str = "fork";
+const FORK: &str = "fork";
 
 /// Sets an envelope aside with the reason.
 pub(crate) fn quarantine(
@@ -324,17 +328,51 @@ pub(crate) fn quarantine(
 ) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT OR IGNORE INTO quarantine(at, reason, hash, bytes) SELECT ?1, ?2, ?3, ?4 \
-         WHERE (SELECT count(*) FROM quarantine) < ?5",
+         WHERE (SELECT count(*) FROM quarantine WHERE reason != ?6) < ?5",
     )?
-    .execute(params![int(at.0), reason, hash.0, bytes, MAX_QUARANTINE])?;
+    .execute(params![
+        int(at.0),
+        reason,
+        hash.0,
+        bytes,
+        MAX_QUARANTINE,
+        FORK
+    ])?;
     Ok(())
 }
 
-/// Most forks that are listed.
-const MAX_FORKS: usize = 64;
+/// Where an envelope names its writer, counted from one.
+const WRITER_AT: i64 = 63;
+
+/// Keeps an envelope of whose number another one is here, as proof. Whether it is kept,
+/// now or from before.
+pub(crate) fn keep_fork(
+    db: &Connection,
+    writer: &DeviceId,
+    hash: &Hash,
+    bytes: &[u8],
+    at: Timestamp,
+) -> rusqlite::Result<bool> {
+    db.prepare_cached(
+        "INSERT OR IGNORE INTO quarantine(at, reason, hash, bytes) SELECT ?1, ?2, ?3, ?4 \
+         WHERE (SELECT count(*) FROM quarantine \
+         WHERE reason = ?2 AND substr(bytes, ?5, 32) = ?6) < ?7",
+    )?
+    .execute(params![
+        int(at.0),
+        FORK,
+        hash.0,
+        bytes,
+        WRITER_AT,
+        writer.0,
+        MAX_PROOFS
+    ])?;
+    db.prepare_cached("SELECT 1 FROM quarantine WHERE hash = ?1 AND reason = ?2")?
+        .exists(params![hash.0, FORK])
+}
 
 /// Every two envelopes of one number that are here: one in its chain, the other set
-/// aside, or named by one that was.
+/// aside, or named by one that was. So many of each writer at most.
 pub(crate) fn forks(
     db: &Connection,
     chains: &BTreeMap<ChainId, Chain>,
@@ -343,6 +381,7 @@ pub(crate) fn forks(
         db.prepare("SELECT hash, bytes FROM quarantine WHERE reason = ?1 ORDER BY at, hash")?;
     let mut rows = statement.query([FORK])?;
     let mut forks = Vec::new();
+    let mut of = BTreeMap::new();
     while let Some(row) = rows.next()? {
         let (hash, bytes) = (Hash(row.get(0)?), row.get::<_, Vec<u8>>(1)?);
         let Ok(fields) = peek(&bytes).map(|header| header.fields) else {
@@ -351,6 +390,10 @@ pub(crate) fn forks(
         let Some(chain) = chains.get(&fields.chain).and_then(|chain| chain.row) else {
             continue;
         };
+        let found = of.entry(fields.chain.writer).or_insert(0);
+        if *found >= MAX_PROOFS {
+            continue;
+        }
         let at = |seq| hash_at(db, chain, seq);
         let (seq, ours, theirs) = match at(fields.seq)? {
             Some(ours) if ours != hash => (fields.seq, Some(ours), hash),
@@ -360,15 +403,14 @@ pub(crate) fn forks(
             }
         };
         if let Some(ours) = ours.filter(|ours| *ours != theirs) {
+            *found += 1;
             forks.push(Fork {
                 chain: fields.chain,
                 seq,
                 ours,
                 theirs,
+                kept: true,
             });
-        }
-        if forks.len() >= MAX_FORKS {
-            break;
         }
     }
     Ok(forks)

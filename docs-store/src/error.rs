@@ -283,6 +283,8 @@ pub struct Fork {
     pub ours: Hash,
     /// Hash of the other one: of the envelope refused, or named by it.
     pub theirs: Hash,
+    /// Whether the envelope refused is kept as proof: of each writer 16 are.
+    pub kept: bool,
 }
 
 /// An envelope that was not taken.
@@ -354,8 +356,6 @@ pub enum IngestError {
     Db(#[from] DbError),
 }
 
-/// A slice of thinning that is not done.
-#[derive(Debug, thiserror::Error)]
 impl IngestError {
     /// Whether it was judged with its signature proved: before that it is nobody's word
     /// on the chain that it names.
@@ -381,6 +381,8 @@ impl IngestError {
     }
 }
 
+/// A slice of thinning that is not done.
+#[derive(Debug, thiserror::Error)]
 pub enum ThinError {
     /// The summary cannot be entered.
     #[error(transparent)]

@@ -211,16 +211,17 @@ impl Store {
         (seq, ours, theirs): (u64, Hash, Hash),
         now: Timestamp,
     ) -> Result<IngestError, IngestError> {
-        chains::quarantine(&self.db, &verified.hash, bytes, chains::FORK, now)?;
         let chain = verified.header.fields.chain;
         Ok(IngestError::Fork(Box::new(Fork {
             chain,
             seq,
+        let kept = chains::keep_fork(&self.db, &chain.writer, &verified.hash, bytes, now)?;
             ours,
             theirs,
         })))
     }
 
+            kept,
     fn ingest_keys(
         &mut self,
         mut chain: Chain,

@@ -440,3 +440,67 @@ fn an_account_that_is_full_is_still_brought_back_by_its_recovery_keys() {
     assert!(fixture.store.check_room(&recovery.id(), &remove).is_err());
     assert!(fixture.store.check_room(&recovery.id(), &reset).is_ok());
 }
+
+/// Two chains of one writer that part at their first number.
+fn forked(store: &mut Store, keys: &DeviceKeys, chain: ChainId, other: u8) -> bool {
+    let fields = Fields {
+        account: store.account().unwrap(),
+        chain,
+        kind: Kind::Tail,
+        segment: 1,
+        seq: 1,
+        prev: Hash::NONE,
+        before: None,
+    };
+    let key = EpochKey::generate([3; 32]).segment_key(chain.doc, 1);
+    let sealed = |nonce| seal(keys, fields, 1, &key, b"x", [nonce; 24]).unwrap();
+    let (first, second) = (sealed(0), sealed(other));
+    // Its writer is where the tables look for it.
+    assert_eq!(first.bytes[62..94], chain.writer.0);
+    let _here = store.ingest(&first.bytes, NOW);
+    match store.ingest(&second.bytes, NOW) {
+        Err(IngestError::Fork(fork)) => fork.kept,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_one_member_has_set_aside_takes_no_room_of_the_proof_of_anothers_fork() {
+    let mut fixture = fixture();
+    let other = DeviceKeys::generate([9; 64]);
+    let offer = fixture
+        .store
+        .offer_add(other.public(), Role::Watch)
+        .unwrap();
+    let signed = offer.sign(&other).unwrap();
+    fixture.store.complete_add(&offer, signed, NOW).unwrap();
+    // As many that are set aside as there is room for, and more forks than are kept.
+    let mut prev = Hash::NONE;
+    for seq in 1..=1100 {
+        let sealed = fixture.seal(seq, prev, b"garbage");
+        prev = sealed.hash;
+        let set_aside = fixture.store.ingest(&sealed.bytes, NOW);
+        assert!(matches!(set_aside, Err(IngestError::Quarantined { .. })));
+    }
+    let of = |keys: &DeviceKeys, n: u8| ChainId {
+        doc: DocId::Box(bailey_model::BoxId([n; 16])),
+        writer: keys.id(),
+        incarnation: Incarnation([6; 16]),
+    };
+    let liar = fixture.liar.clone();
+    let kept = (1..=40).filter(|n| forked(&mut fixture.store, &liar, of(&liar, *n), 1));
+    let most = usize::try_from(chains::MAX_PROOFS).unwrap();
+    assert_eq!(kept.count(), most);
+    assert!(forked(&mut fixture.store, &other, of(&other, 1), 1));
+    // What is kept already is no other proof.
+    assert!(forked(&mut fixture.store, &liar, of(&liar, 1), 1));
+    assert!(!forked(&mut fixture.store, &liar, of(&liar, 1), 2));
+    let mut reader =
+        crate::Reader::open(fixture.store.dir.as_path(), fixture.store.keys.clone()).unwrap();
+    let rest = reader.check_rest().unwrap();
+    let by = |keys: &DeviceKeys| {
+        let forks = rest.forks.iter();
+        forks.filter(|fork| fork.chain.writer == keys.id()).count()
+    };
+    assert_eq!((by(&liar), by(&other)), (most, 1));
+}

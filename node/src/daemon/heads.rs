@@ -300,6 +300,13 @@ impl Node {
     /// A device signed two envelopes with one number. Both are kept.
     pub(super) fn on_two_of_one(&mut self, fork: &Fork) {
         let text = format!(
+        if !fork.kept {
+            let writer = rows::short(&fork.chain.writer);
+            return log!(
+                "{writer} signed two envelopes of {} once more",
+                fork.chain.doc
+            );
+        }
             "{} signed two envelopes with the number {} ({}): {} and {}; both are kept as proof",
             self.named(fork.chain.writer),
             fork.seq,
