@@ -3,7 +3,8 @@
 //!
 //! What is sealed lies in the topic of the key it is sealed under; records of the
 //! account and of keys, which somebody needs before he holds one, in the inbox of each
-//! other device, anew in each week, so that a week's inbox is whole in itself.
+//! other device, anew in each week, so that a week's inbox is whole in itself. So does
+//! what its writer asks and answers, where the topic of its key is full.
 
 use std::collections::BTreeMap;
 
@@ -54,10 +55,10 @@ pub enum MailTaken {
         chain: ChainId,
         /// The number that it goes up to.
         upto: u64,
-        /// Who put it, as far as a topic says that.
         /// Who signed it, as far as it says: another device than the chain's writer may
         /// sign a tombstone.
         signer: DeviceId,
+        /// Who put it, as far as a topic says that.
         from: MailPlace,
         /// Its bytes.
         bytes: Vec<u8>,
@@ -175,8 +176,8 @@ impl Store {
     }
 
     /// What there is of a chain from a number on, as [`Self::range`] gives it, in
-    /// blobs. Records of the account and of keys go to the inbox of `to` in a week, and
-    /// nothing else does.
+    /// blobs. Records of the account and of keys go to the inbox of `to` in a week;
+    /// this device's own requests and receipts may; nothing else does.
     ///
     /// # Errors
     /// [`BuildError`].
@@ -191,7 +192,12 @@ impl Store {
         let Some(account) = self.account() else {
             return Ok(Vec::new());
         };
-        if to.is_some() != chain.doc.is_plain() {
+        let own_requests = chain.doc == DocId::Requests && chain.writer == self.device;
+        let fits = match to {
+            Some(_) => chain.doc.is_plain() || own_requests,
+            None => !chain.doc.is_plain(),
+        };
+        if !fits {
             return Ok(Vec::new());
         }
         let inbox = match to {
@@ -332,11 +338,13 @@ impl Store {
                 }
             }
             MailPlace::Inbox(_) if chain.doc.is_plain() => {}
+            MailPlace::Inbox(from) if chain.doc == DocId::Requests && chain.writer == *from => {}
             MailPlace::Inbox(_) => return Err(MailFault::Place("a sealed envelope")),
         }
         Ok(MailTaken::Envelope {
             chain,
             upto,
+            signer,
             from: *place,
             bytes,
         })
@@ -344,7 +352,6 @@ impl Store {
 
     fn open_heads(&self, bytes: &[u8], writer: DeviceId) -> Result<MailTaken, MailFault> {
         let member = self.members().get(&writer);
-            signer,
         let public = member.ok_or(MailFault::Place("heads of a device that is no member"))?;
         let word = Heads::verify(bytes, &public.public).map_err(MailFault::Heads)?;
         match self.account() == Some(word.account) {

@@ -370,6 +370,35 @@ fn a_mailbox_that_is_full_says_so_and_holds_nothing_up() {
 }
 
 #[test]
+fn a_stop_and_its_receipt_go_through_though_both_topics_are_full() {
+    let apart = Apart::with(2, &["--topic-quota", "96K"]);
+    let world = &apart.world;
+    let _daemons = [daemon(world, "n1"), daemon(world, "n2")];
+    let running = attached(world, "n1", &["-q", "--name", "yard"], "sleep 600");
+    hears_of(world, "n2", "yard");
+    // Whoever reads a topic can fill it; here its own writer does.
+    let full = |node: &str| {
+        let why = apart.row(node)["refused"].clone();
+        why.as_str().is_some_and(|why| why.contains("the topic"))
+    };
+    for node in ["n1", "n2"] {
+        let filled = (0..60).any(|n| {
+            let name = format!("fill{n}");
+            let _ran = boxed(world, node, &["-q", "--name", &name], FETCH).ok();
+            full(node)
+        });
+        assert!(filled, "{node}: {}", apart.row(node));
+    }
+    let there = stop(world, "n2", "yard@n1");
+    assert!(there["processes_ended"].as_u64().unwrap() > 0, "{there}");
+    assert_eq!(running.finish(LIMIT).code, Some(121));
+    apart.never_met("n2");
+    assert!(full("n1") && full("n2"), "the control: they are full still");
+    let list = world.run("n2", &["device", "list"]).ok().stdout;
+    assert!(list.contains("keeps nothing more: "), "{list}");
+}
+
+#[test]
 fn a_mailbox_whose_disk_is_full_says_so_and_goes_on_when_there_is_room() {
     let mut apart = Apart::new();
     let host = apart.host();

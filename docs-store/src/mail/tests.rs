@@ -333,3 +333,45 @@ fn what_another_puts_under_a_writers_name_is_no_word_of_that_writer() {
     let refused = other.store.ingest(&signed.unwrap().bytes, NOW).unwrap_err();
     assert!(refused.is_signed(), "{refused}");
 }
+
+#[test]
+fn what_a_device_asks_may_lie_in_its_inbox_and_nobody_elses() {
+    let (mut host, mut other) = pair();
+    host.enter(DocId::Requests);
+    let week = week_of(NOW.0);
+    let blobs = host.mail_for(other.id());
+    let records: Vec<_> = {
+        let topics = other.store.mail_topics(NOW, 1000).unwrap();
+        let known = blobs.iter().filter(|(topic, _)| topics.contains(topic));
+        known.cloned().collect()
+    };
+    other.take(&records);
+    let heads = host.store.heads();
+    let head = heads.iter().find(|head| head.chain.doc == DocId::Requests);
+    let chain = head.unwrap().chain;
+    let most = (1000, 1 << 20);
+    let asked = host
+        .store
+        .mail_range(&chain, 1, Some((other.id(), week)), most, NOW)
+        .unwrap();
+    let blobs: Vec<_> = asked.into_iter().filter_map(|mailed| mailed.blob).collect();
+    assert_eq!(blobs.len(), 1);
+    assert_eq!(other.entries(DocId::Requests).len(), 0);
+    assert_eq!(other.take(&blobs), 1);
+    assert_eq!(other.entries(DocId::Requests).len(), 1);
+    // What it did not write goes there from nobody, and is taken from nobody.
+    let none = other
+        .store
+        .mail_range(&chain, 1, Some((host.id(), week)), most, NOW)
+        .unwrap();
+    assert_eq!(none, []);
+    let bytes = other.store.range(&chain, 1, 1, 1 << 20).unwrap().remove(0);
+    let topics = host.store.mail_topics(NOW, 1000).unwrap();
+    let of_other = |topic: &&TopicId| matches!(host.store.mail.topics[*topic].0, MailPlace::Inbox(from) if from == other.id());
+    let topic = topics.iter().find(of_other).unwrap();
+    let blob = host.store.mail.topics[topic].1.seal(&bytes).unwrap();
+    assert!(matches!(
+        host.store.mail_open(*topic, &blob),
+        Err(MailFault::Place(_))
+    ));
+}

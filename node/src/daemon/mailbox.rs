@@ -263,7 +263,7 @@ impl Node {
 
     /// Whether one of them is up and takes what is put.
     pub(super) fn mail_is_up(&self) -> bool {
-        let takes = |it: &Running| it.connection.is_some() && it.puts.refusal().is_none();
+        let takes = |it: &Running| it.connection.is_some() && !it.puts.is_held();
         self.mailboxes.all.iter().any(takes)
     }
 
@@ -280,7 +280,7 @@ impl Node {
                 caught_up: it.takes.is_caught_up(),
             };
             let waits = !it.puts.is_idle() || it.puts.is_behind(self.mailboxes.now(), &view);
-            it.connection.is_some() && it.puts.refusal().is_none() && waits
+            it.connection.is_some() && !it.puts.is_held() && waits
         })
     }
 
@@ -321,6 +321,7 @@ impl Node {
             && !it.word_asked
             && it.puts.is_idle()
             && it.takes.is_caught_up()
+            && it.puts.takes_word(now)
             && it.words.is_due(now);
         if word {
             it.word_asked = true;
@@ -370,6 +371,9 @@ impl Node {
             MailEvent::Refused { id, refusal } => {
                 let before = it.puts.refusal();
                 let wait = it.puts.refused(id, refusal, now);
+                if it.puts.take_lost_word() {
+                    it.words.not_said();
+                }
                 if before != Some(refusal) {
                     log!("mailbox {}: {refusal}; again in {wait:?}", it.name());
                 }
@@ -472,11 +476,12 @@ impl Node {
             Took::Envelope {
                 chain,
                 upto,
+                inbox,
                 opened,
                 aside,
             } => {
                 it.takes.took(topic, index);
-                if !chain.doc.is_plain() {
+                if !inbox {
                     it.puts.there(chain, upto);
                 }
                 if let Some(why) = aside {

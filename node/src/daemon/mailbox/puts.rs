@@ -4,6 +4,9 @@
 //! Each chain goes by a lane: what is sealed by the topics of its keys, records of the
 //! account and of keys by the inbox of each other device, in each week anew. A lane is
 //! worked off in order, one range of it at a time.
+//!
+//! Whoever reads a key's topic can fill it. A lane whose topic is full waits alone, and
+//! requests and receipts go by the inboxes meanwhile, into which nobody else can write.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -48,7 +51,7 @@ pub(super) struct View<'a> {
     pub(super) caught_up: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum What {
     Lane(Lane, u64),
     /// This device's word on its heads.
@@ -58,6 +61,13 @@ enum What {
 #[derive(Debug)]
 struct Held {
     refusal: Refusal,
+    until: Duration,
+    wait: Duration,
+}
+
+/// A lane whose topic is full.
+#[derive(Debug)]
+struct Stuck {
     until: Duration,
     wait: Duration,
 }
@@ -74,6 +84,12 @@ pub(super) struct Puts {
     asked: Option<(Lane, u64)>,
     last_id: u64,
     held: Option<Held>,
+    /// No more than there are lanes.
+    stuck: BTreeMap<Lane, Stuck>,
+    /// A word was refused and is to be said again.
+    word_lost: bool,
+    /// Until when there is no room for one.
+    word_waits: Option<Duration>,
 }
 
 impl Puts {
@@ -127,11 +143,14 @@ impl Puts {
         self.sent.clear();
         self.asked = None;
         self.held = None;
+        self.stuck.clear();
+        self.word_waits = None;
     }
 
     /// The mailbox has nothing of what it had.
     pub(super) fn lost(&mut self) {
         self.done.clear();
+        self.stuck.clear();
     }
 
     /// Whether nothing is on its way.
@@ -139,9 +158,26 @@ impl Puts {
         self.queue.is_empty() && self.sent.is_empty() && self.asked.is_none()
     }
 
-    /// Why nothing is put now, if the mailbox refused.
+    /// Why something is not put now, if the mailbox refused.
     pub(super) fn refusal(&self) -> Option<Refusal> {
-        self.held.as_ref().map(|held| held.refusal)
+        let full = !self.stuck.is_empty() || self.word_waits.is_some();
+        let held = self.held.as_ref().map(|held| held.refusal);
+        held.or(full.then_some(Refusal::TopicQuota))
+    }
+
+    /// Whether nothing at all is put now.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether there may be room for a word.
+    pub(super) fn takes_word(&self, now: Duration) -> bool {
+        self.word_waits.is_none_or(|until| now >= until)
+    }
+
+    /// Whether a word came to nothing since this was asked last.
+    pub(super) fn take_lost_word(&mut self) -> bool {
+        std::mem::take(&mut self.word_lost)
     }
 
     /// The next range to ask the store for: a lane, and the number from which on.
@@ -172,7 +208,8 @@ impl Puts {
                 let lane = Lane { to, chain: *chain };
                 let done = self.done.get(&lane).copied().unwrap_or(0);
                 let first = best.is_none_or(|(least, ..)| least > rank);
-                if first && done < head.seq && !under_way.contains(&lane) {
+                let stuck = self.stuck.get(&lane).is_some_and(|it| now < it.until);
+                if first && done < head.seq && !under_way.contains(&lane) && !stuck {
                     best = Some((rank, lane, done + 1, head.seq));
                 }
             };
@@ -183,6 +220,15 @@ impl Puts {
                     .for_each(|to| consider(Some((*to, view.week))));
             } else {
                 consider(None);
+                let lane = Lane {
+                    to: None,
+                    chain: *chain,
+                };
+                let own = chain.doc == DocId::Requests && chain.writer == view.this;
+                if own && self.stuck.contains_key(&lane) {
+                    let to = view.away.iter();
+                    to.for_each(|to| consider(Some((*to, view.week))));
+                }
             }
         }
         best.map(|(_, lane, from, upto)| (lane, from, upto))
@@ -258,26 +304,34 @@ impl Puts {
         self.held = None;
         match self.sent.remove(&id) {
             Some(What::Lane(lane, upto)) => {
+                self.stuck.remove(&lane);
                 self.is_done(lane, upto);
                 true
             }
-            _ => false,
+            _ => {
+                self.word_waits = None;
+                false
+            }
         }
     }
 
-    /// A put is not kept: all is tried again later. Gives how long that is.
+    /// A put is not kept: it is tried again later, and all else too, unless its topic
+    /// alone is full. Gives how long that is.
     pub(super) fn refused(&mut self, id: u64, refusal: Refusal, now: Duration) -> Duration {
-        if let Some(What::Lane(lane, _)) = self.sent.remove(&id) {
-            // What comes after it in its chain is of no use without it.
-            let same = |what: &What| matches!(what, What::Lane(other, _) if *other == lane);
-            self.sent.retain(|_, what| !same(what));
+        let what = self.sent.remove(&id);
+        match what {
+            Some(What::Lane(lane, _)) => self.drop_lane(lane),
+            Some(What::Word) => self.word_lost = true,
+            None => {}
         }
+        if refusal == Refusal::TopicQuota {
+            return self.topic_is_full(what, now);
+        }
+        let words = self.queue.iter();
+        self.word_lost |= words.into_iter().any(|(it, ..)| matches!(it, What::Word));
         self.queue.clear();
-        let wait = match &self.held {
-            Some(held) if now < held.until => held.wait,
-            Some(held) => held.wait.saturating_mul(2).min(LONGEST_WAIT),
-            None => FIRST_WAIT,
-        };
+        let before = self.held.as_ref().map(|held| (held.until, held.wait));
+        let wait = longer(before, now);
         let until = now + wait;
         self.held = Some(Held {
             refusal,
@@ -285,6 +339,40 @@ impl Puts {
             wait,
         });
         wait
+    }
+
+    /// What comes after it in its chain is of no use without it.
+    fn drop_lane(&mut self, lane: Lane) {
+        let same = |what: &What| matches!(what, What::Lane(other, _) if *other == lane);
+        self.sent.retain(|_, what| !same(what));
+        self.queue.retain(|(what, ..)| !same(what));
+    }
+
+    fn topic_is_full(&mut self, what: Option<What>, now: Duration) -> Duration {
+        match what {
+            Some(What::Lane(lane, _)) => {
+                let before = self.stuck.get(&lane).map(|it| (it.until, it.wait));
+                let wait = longer(before, now);
+                let until = now + wait;
+                self.stuck.insert(lane, Stuck { until, wait });
+                wait
+            }
+            Some(What::Word) => {
+                self.word_waits = Some(now + LONGEST_WAIT);
+                LONGEST_WAIT
+            }
+            // Its lane waits already.
+            None => FIRST_WAIT,
+        }
+    }
+}
+
+/// How long to wait after a refusal, by until when and how long it was before.
+fn longer(before: Option<(Duration, Duration)>, now: Duration) -> Duration {
+    match before {
+        Some((until, wait)) if now < until => wait,
+        Some((_, wait)) => wait.saturating_mul(2).min(LONGEST_WAIT),
+        None => FIRST_WAIT,
     }
 }
 

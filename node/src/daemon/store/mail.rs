@@ -75,6 +75,8 @@ pub(crate) enum Took {
     Envelope {
         chain: ChainId,
         upto: u64,
+        /// Whether it lay in an inbox, where nobody else finds it.
+        inbox: bool,
         opened: Vec<(bailey_docs_store::DocId, DeviceId, Entry)>,
         /// Why it is set aside, if it is.
         aside: Option<String>,
@@ -150,9 +152,9 @@ impl Thread {
             Ok(MailTaken::Envelope {
                 chain,
                 upto,
+                signer,
                 from,
                 bytes,
-                signer,
             }) => (chain, upto, signer, from, bytes),
             Err(fault) => return Took::Bad(None, fault.to_string()),
         };
@@ -188,6 +190,7 @@ impl Thread {
         Took::Envelope {
             chain,
             upto,
+            inbox: matches!(from, MailPlace::Inbox(_)),
             opened,
             aside,
         }

@@ -256,3 +256,73 @@ fn what_a_device_lacks_is_put_once_more() {
     assert_eq!(order.len(), 1, "an inbox is of one device");
     assert_eq!(order[0].1, 3);
 }
+
+/// Puts the next of a lane, and gives its number.
+fn put(world: &mut World, lane: Lane, from: u64, now: Duration) -> u64 {
+    world.puts.ready(lane, vec![mailed(from)]);
+    world.puts.next_put(now).unwrap().0
+}
+
+#[test]
+fn a_full_topic_holds_up_its_own_lane_alone_and_requests_go_by_the_inboxes() {
+    let docs = [DocId::Requests, DocId::Node, DocId::Days];
+    let heads: Vec<Head> = docs.iter().map(|doc| head(*doc, THIS, 2)).collect();
+    let mut world = World::new(&heads);
+    world.away = BTreeSet::from([OTHER, THIRD]);
+    let (lane, from) = world.next(NOW).unwrap();
+    assert_eq!((lane.chain.doc, lane.to, from), (DocId::Requests, None, 1));
+    let id = put(&mut world, lane, 1, NOW);
+    let wait = world.puts.refused(id, Refusal::TopicQuota, NOW);
+    assert_eq!(wait, FIRST_WAIT);
+    assert_eq!(world.puts.refusal(), Some(Refusal::TopicQuota));
+    assert!(!world.puts.is_held());
+    // A late answer about the same lane changes nothing.
+    world.puts.refused(99, Refusal::TopicQuota, NOW);
+    let to = |(lane, from): &(Lane, u64)| (lane.chain.doc, lane.to, *from);
+    let order: Vec<_> = world.all(NOW).iter().map(to).collect();
+    let expected = [
+        (DocId::Requests, Some((OTHER, 5)), 1),
+        (DocId::Requests, Some((THIRD, 5)), 1),
+        (DocId::Node, None, 1),
+        (DocId::Days, None, 1),
+    ];
+    assert_eq!(order, expected);
+    // What comes after goes both ways, the inbox first while the topic is waited for.
+    let next = head(DocId::Requests, THIS, 3);
+    world.heads.insert(next.chain, next);
+    let order: Vec<_> = world.all(NOW).iter().map(to).collect();
+    let expected = [OTHER, THIRD].map(|to| (DocId::Requests, Some((to, 5)), 3));
+    assert_eq!(order, expected);
+    let later = NOW + FIRST_WAIT;
+    let (lane, from) = world.next(later).unwrap();
+    assert_eq!((lane.to, from), (None, 1), "it is tried again");
+    let id = put(&mut world, lane, 1, later);
+    assert_eq!(
+        world.puts.refused(id, Refusal::TopicQuota, later),
+        FIRST_WAIT * 2
+    );
+    assert_eq!(world.next(later), None);
+    let order = world.all(later + FIRST_WAIT * 2);
+    assert_eq!(order.len(), 1, "there is room again");
+    assert_eq!(world.puts.refusal(), None);
+    let next = head(DocId::Requests, THIS, 4);
+    world.heads.insert(next.chain, next);
+    let order: Vec<_> = world.all(later).iter().map(to).collect();
+    assert_eq!(order, [(DocId::Requests, None, 4)], "as before");
+}
+
+#[test]
+fn a_word_that_is_refused_is_said_again_once_there_may_be_room() {
+    let mut world = World::new(&[head(DocId::Node, THIS, 1)]);
+    assert_eq!(world.all(NOW).len(), 1);
+    world.puts.push_word(TopicId([8; 32]), vec![1]);
+    let (id, ..) = world.puts.next_put(NOW).unwrap();
+    let wait = world.puts.refused(id, Refusal::TopicQuota, NOW);
+    assert!(world.puts.take_lost_word() && !world.puts.take_lost_word());
+    assert!(!world.puts.takes_word(NOW) && world.puts.takes_word(NOW + wait));
+    assert!(!world.puts.is_held());
+    world.puts.push_word(TopicId([8; 32]), vec![1]);
+    let (id, ..) = world.puts.next_put(NOW + wait).unwrap();
+    assert!(!world.puts.stored(id));
+    assert!(world.puts.takes_word(NOW));
+}
