@@ -18,6 +18,10 @@ pub(crate) const MAX_OF_KIND: usize = 128;
 /// Room that only removals, acks and resets may use. Members that lie can use it up; a
 /// reset by the recovery keys then still finds room.
 const KEPT_FREE: usize = 256;
+/// Most records kept of one writer that is no member, and that nobody else rests on; as
+/// many of all writers together that never were one. They decide nothing, and whoever
+/// was removed may go on making them.
+pub(crate) const MAX_HELD: usize = 32;
 /// Highest segment number within one chain.
 pub(super) const MAX_SEGMENT: u32 = 65_536;
 
@@ -68,6 +72,12 @@ impl Store {
             _ if shuts => MAX_RECORDS,
             _ => MAX_RECORDS - KEPT_FREE,
         };
+        // What a joining device is handed is bounded as a whole, and comes in any order.
+        if recovery != Some(*writer) && self.db.is_autocommit() && self.said_enough(writer) {
+            return Err(IngestError::Misfit(
+                "a device that is no member has said enough",
+            ));
+        }
         let kind = std::mem::discriminant(act);
         let same = nodes
             .iter()
@@ -76,5 +86,26 @@ impl Store {
             return Err(IngestError::Misfit("account has too many records"));
         }
         Ok(())
+    }
+    /// Whether as much is held of a writer that is no member as may be.
+    fn said_enough(&self, writer: &DeviceId) -> bool {
+        let Some(account) = self.account.as_ref() else {
+            return false;
+        };
+        let members = &account.members;
+        if members.is_empty() || members.get(writer).is_some() {
+            return false;
+        }
+        let was_member = members.was_removed(writer);
+        let counts = |signer: &DeviceId| match was_member {
+            true => signer == writer,
+            false => members.writer(signer).is_none(),
+        };
+        let nodes = account.records.nodes().iter();
+        let held = nodes.filter(|node| {
+            let from = account.held.get(&(node.signer, node.incarnation));
+            counts(&node.signer) && from.is_some_and(|from| node.seq >= *from)
+        });
+        held.count() >= MAX_HELD
     }
 }

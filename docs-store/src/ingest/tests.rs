@@ -504,3 +504,77 @@ fn what_one_member_has_set_aside_takes_no_room_of_the_proof_of_anothers_fork() {
     };
     assert_eq!((by(&liar), by(&other)), (most, 1));
 }
+
+/// Records that a removed device hands over, sixteen each time that it comes: how many
+/// of them are kept.
+fn hands_over(store: &mut Store, keys: &DeviceKeys, incarnation: u8, count: u64) -> usize {
+    let account = store.account().unwrap();
+    let (mut prev, mut kept) = (Hash::NONE, 0);
+    for seq in 1..=count {
+        let fields = Fields {
+            account,
+            chain: ChainId {
+                doc: DocId::Account,
+                writer: keys.id(),
+                incarnation: Incarnation([incarnation; 16]),
+            },
+            kind: Kind::Record,
+            segment: 0,
+            seq,
+            prev,
+            before: None,
+        };
+        let act = match seq % 3 {
+            0 => Act::Ack {
+                removal: Hash([7; 32]),
+            },
+            1 => Act::Remove {
+                devices: vec![store.device],
+            },
+            _ => Act::Role {
+                device: store.device,
+                role: Role::Watch,
+            },
+        };
+        let body = Record::plain(act, Vec::new()).encode().unwrap();
+        let sealed = sign_plain(keys, fields, &body).unwrap();
+        prev = sealed.hash;
+        match store.ingest_from(&keys.id(), &sealed.bytes, NOW) {
+            Ok(_) => kept += 1,
+            Err(IngestError::Misfit(_)) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    kept
+}
+
+#[test]
+fn a_removed_device_adds_so_many_records_in_all_however_often_it_comes() {
+    let Fixture {
+        _dir,
+        mut store,
+        liar,
+        ..
+    } = fixture();
+    // While it is a member what it says is bounded by kinds alone.
+    assert_eq!(hands_over(&mut store, &liar, 1, 40), 40);
+    store.remove(&[liar.id()], NOW).unwrap();
+    let mut kept = 0;
+    for connection in 2..12 {
+        kept += hands_over(&mut store, &liar, connection, 16);
+    }
+    assert_eq!(kept, caps::MAX_HELD);
+    // Nor does it help to come after a start.
+    let keys = store.keys.clone();
+    drop(store);
+    let mut store = Store::open(_dir.path(), keys, NOW, Box::new(OsEntropy)).unwrap();
+    assert_eq!(hands_over(&mut store, &liar, 20, 16), 0);
+    // The others are none the worse, and neither is another that was removed.
+    let other = DeviceKeys::generate([9; 64]);
+    let offer = store.offer_add(other.public(), Role::Full).unwrap();
+    let signed = offer.sign(&other).unwrap();
+    store.complete_add(&offer, signed, NOW).unwrap();
+    assert_eq!(hands_over(&mut store, &other, 1, 3), 3);
+    store.remove(&[other.id()], NOW).unwrap();
+    assert_eq!(hands_over(&mut store, &other, 2, 16), 16);
+}
