@@ -8,6 +8,7 @@
 
 mod back;
 mod caps;
+mod misuse;
 mod opening;
 mod record;
 
@@ -29,6 +30,8 @@ use crate::thin::{Noted, tables};
 
 pub(crate) use back::Successors;
 pub(crate) use caps::{MAX_OF_KIND, MAX_RECORDS};
+pub(crate) use misuse::Misuses;
+pub use misuse::{HowMisused, Misuse};
 use opening::{Opener, Opening};
 pub(crate) use opening::{SegmentCache, apply, check_numbers};
 
@@ -212,16 +215,16 @@ impl Store {
         now: Timestamp,
     ) -> Result<IngestError, IngestError> {
         let chain = verified.header.fields.chain;
+        let kept = chains::keep_fork(&self.db, &chain.writer, &verified.hash, bytes, now)?;
         Ok(IngestError::Fork(Box::new(Fork {
             chain,
             seq,
-        let kept = chains::keep_fork(&self.db, &chain.writer, &verified.hash, bytes, now)?;
             ours,
             theirs,
+            kept,
         })))
     }
 
-            kept,
     fn ingest_keys(
         &mut self,
         mut chain: Chain,
@@ -288,13 +291,18 @@ impl Store {
         let mut hours = 0;
         let opening = if chain.opened == chain.seq {
             let Self {
-                db, ring, cache, ..
+                db,
+                ring,
+                cache,
+                misuses,
+                ..
             } = self;
             let mut opener = Opener {
                 db,
                 account,
                 ring,
                 cache,
+                misuses,
                 hours: 0,
                 now: None,
             };
@@ -412,6 +420,13 @@ impl Store {
         Ok(opened)
     }
 
+    /// Keys that were seen to be misused and were not told of yet, once of each writer and
+    /// way in a start.
+    #[must_use]
+    pub fn take_misuses(&mut self) -> Vec<Misuse> {
+        self.misuses.take()
+    }
+
     /// Has the next [`Self::open_waiting`] look at all that waits, though no key came:
     /// with time, what waits in vain is passed over.
     pub fn look_again(&mut self) {
@@ -437,13 +452,18 @@ impl Store {
                 break;
             };
             let Self {
-                db, ring, cache, ..
+                db,
+                ring,
+                cache,
+                misuses,
+                ..
             } = self;
             let mut opener = Opener {
                 db,
                 account,
                 ring,
                 cache,
+                misuses,
                 hours: 0,
                 now: Some(mark),
             };

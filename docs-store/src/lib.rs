@@ -47,7 +47,7 @@ pub use error::{
     QuarantineReason, ReadError, SealingError, ThinError,
 };
 pub use guard::{Guard, GuardId};
-pub use ingest::{Ingested, Opened, Outcome};
+pub use ingest::{HowMisused, Ingested, Misuse, Opened, Outcome};
 pub use keyfile::{
     Kept, KeyFileError, device_keys_kept, erase_recovery_seed, keep_device_keys,
     keep_recovery_seed, load_device_keys, load_or_create_device_keys, load_recovery_seed,

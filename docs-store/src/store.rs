@@ -106,6 +106,8 @@ pub struct Store {
     pub(crate) urgent_since: Option<Timestamp>,
     pub(crate) retry_at: Option<Timestamp>,
     pub(crate) cache: SegmentCache,
+    /// Keys that others misused.
+    pub(crate) misuses: crate::ingest::Misuses,
     pub(crate) thin: Thinning,
     pub(crate) successors: Successors,
     pub(crate) mail: MailKeys,
@@ -182,6 +184,7 @@ impl Store {
             urgent_since: None,
             retry_at: None,
             cache: SegmentCache::default(),
+            misuses: crate::ingest::Misuses::default(),
             thin,
             successors: Successors::default(),
             mail: MailKeys::default(),

@@ -289,6 +289,9 @@ pub enum Rule {
     /// A device shows less of what it wrote than another saw of it. The notice's box
     /// is nil.
     HeadWithheld,
+    /// A device sealed under a key that it had replaced, or twice under one key and
+    /// nonce. The notice's box is nil.
+    KeyMisused,
 }
 
 impl Rule {
@@ -302,6 +305,7 @@ impl Rule {
             Self::CaptureStarted => "capture-started",
             Self::TwoOfOneNumber => "two-of-one-number",
             Self::HeadWithheld => "head-withheld",
+            Self::KeyMisused => "key-misused",
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bailey_envelope::{ChainId, SegmentKey, Verified};
+use bailey_envelope::{ChainId, Header, SegmentKey, Verified, peek};
 use bailey_model::{AccountId, Entry, Timestamp};
 use rusqlite::Connection;
 
+use super::misuse::{self, HowMisused, Misuse, Misuses, Nonces};
 use crate::chains::{self, Chain};
 use crate::db::DbError;
 use crate::error::QuarantineReason;
@@ -27,25 +28,32 @@ const MAX_CACHED: usize = 64;
 /// chain does not cost its whole segment.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentCache {
-    segments: BTreeMap<ChainId, (u32, u64, Segment)>,
+    segments: BTreeMap<ChainId, (u32, u64, Read)>,
     order: VecDeque<ChainId>,
+}
+
+/// A segment as far as it was read.
+#[derive(Debug)]
+struct Read {
+    content: Segment,
+    nonces: Nonces,
 }
 
 impl SegmentCache {
     /// Takes the segment out if it is that of these very envelopes.
-    fn take(&mut self, id: &ChainId, segment: u32, up_to: u64) -> Option<Segment> {
-        let (number, seq, content) = self.segments.remove(id)?;
+    fn take(&mut self, id: &ChainId, segment: u32, up_to: u64) -> Option<Read> {
+        let (number, seq, read) = self.segments.remove(id)?;
         self.order.retain(|other| other != id);
-        (number == segment && seq == up_to).then_some(content)
+        (number == segment && seq == up_to).then_some(read)
     }
 
-    fn put(&mut self, id: ChainId, segment: u32, up_to: u64, content: Segment) {
+    fn put(&mut self, id: ChainId, segment: u32, up_to: u64, read: Read) {
         while self.order.len() >= MAX_CACHED {
             if let Some(oldest) = self.order.pop_front() {
                 self.segments.remove(&oldest);
             }
         }
-        self.segments.insert(id, (segment, up_to, content));
+        self.segments.insert(id, (segment, up_to, read));
         self.order.push_back(id);
     }
 
@@ -68,6 +76,7 @@ pub(super) struct Opener<'a> {
     pub(super) account: AccountId,
     pub(super) ring: &'a mut KeyRing,
     pub(super) cache: &'a mut SegmentCache,
+    pub(super) misuses: &'a mut Misuses,
     /// The window that the segment opened last names, in hours; 0 if none.
     pub(super) hours: u32,
     /// The later of the mark and the clock, where what has waited is passed over if it
@@ -121,13 +130,17 @@ impl Opener<'_> {
             });
         };
         let key = key.segment_key(id.doc, fields.segment);
-        let content = match self.cache.take(id, fields.segment, chain.opened) {
-            Some(content) => content,
+        let Read {
+            content,
+            mut nonces,
+        } = match self.cache.take(id, fields.segment, chain.opened) {
+            Some(read) => read,
             None => match self.rebuild(id, chain, fields.segment, &key)? {
-                Ok(content) => content,
+                Ok(read) => read,
                 Err(reason) => return Ok(Opening::Aside(reason)),
             },
         };
+        self.look_for_misuse(chain, &verified.header, &mut nonces)?;
         let read = apply(content, verified, &key).and_then(|(content, entries)| {
             let hole = chain.broken == Some(chain.open_segment);
             check_numbers(chain.last_no, hole, &entries).map(|()| (content, entries))
@@ -135,11 +148,37 @@ impl Opener<'_> {
         match read {
             Ok((content, entries)) => {
                 self.hours = content.hours().unwrap_or(0);
-                self.cache.put(*id, fields.segment, fields.seq, content);
+                self.cache
+                    .put(*id, fields.segment, fields.seq, Read { content, nonces });
                 Ok(Opening::Entries(entries))
             }
             Err(reason) => Ok(Opening::Aside(reason)),
         }
+    }
+
+    /// Whether the writer used this key as no honest one does.
+    fn look_for_misuse(
+        &mut self,
+        chain: &Chain,
+        header: &Header,
+        nonces: &mut Nonces,
+    ) -> Result<(), DbError> {
+        let fields = &header.fields;
+        let mut how = None;
+        if fields.segment != chain.open_segment {
+            let before = match chain.row {
+                Some(row) => chains::envelope(self.db, row, chain.opened)?,
+                None => None,
+            };
+            let before = before.and_then(|bytes| peek(&bytes).ok());
+            how = misuse::of_key(self.db, header, before.as_ref())?;
+        }
+        let again = nonces.used(header.nonce).then_some(HowMisused::Nonce);
+        for how in how.into_iter().chain(again) {
+            let (chain, seq) = (fields.chain, fields.seq);
+            self.misuses.note(Misuse { chain, seq, how });
+        }
+        Ok(())
     }
 
     /// Whether a key will not come: its writer has handed this device a later epoch of
@@ -171,10 +210,11 @@ impl Opener<'_> {
         chain: &Chain,
         segment: u32,
         key: &SegmentKey,
-    ) -> Result<Result<Segment, QuarantineReason>, DbError> {
+    ) -> Result<Result<Read, QuarantineReason>, DbError> {
         let mut content = Segment::new(id);
+        let mut nonces = Nonces::default();
         let Some(row) = chain.row else {
-            return Ok(Ok(content));
+            return Ok(Ok(Read { content, nonces }));
         };
         for bytes in chains::segment(self.db, row, segment, chain.opened)? {
             let Ok(verified) = Verified::from_stored(&bytes) else {
@@ -184,8 +224,9 @@ impl Opener<'_> {
                 Ok((next, _)) => content = next,
                 Err(reason) => return Ok(Err(reason)),
             }
+            let _told_before = nonces.used(verified.header.nonce);
         }
-        Ok(Ok(content))
+        Ok(Ok(Read { content, nonces }))
     }
 }
 

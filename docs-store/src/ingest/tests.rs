@@ -578,3 +578,112 @@ fn a_removed_device_adds_so_many_records_in_all_however_often_it_comes() {
     store.remove(&[other.id()], NOW).unwrap();
     assert_eq!(hands_over(&mut store, &other, 2, 16), 16);
 }
+
+impl Fixture {
+    /// The liar begins an epoch, as it should be.
+    fn begins(&mut self, epochs: &[(u8, u32, u32)]) {
+        let account = self.store.account().unwrap();
+        let (to, writer) = ([self.store.keys.public()], self.liar.id());
+        let mut prev = peek_hash(
+            &self.store,
+            &ChainId {
+                doc: DocId::Keys,
+                ..self.chain
+            },
+        );
+        for (seq, (key, number, hours)) in (2..).zip(epochs) {
+            let key = EpochKey::generate([*key; 32]);
+            let wraps =
+                crate::keys::wrap_to_all(account, writer, *number, &key, &[], &to, &mut OsEntropy);
+            let record = KeyRecord {
+                epoch: Some(crate::keys::Epoch {
+                    number: *number,
+                    key_id: key.id(),
+                    made: NOW.0,
+                }),
+                hours: *hours,
+                membership: Vec::new(),
+                wraps: wraps.unwrap(),
+            };
+            let fields = self.fields(DocId::Keys, seq, prev);
+            let sealed = sign_plain(&self.liar, fields, &record.encode().unwrap()).unwrap();
+            prev = sealed.hash;
+            self.store.ingest(&sealed.bytes, NOW).unwrap();
+        }
+    }
+
+    /// Envelopes of one chain, each of a segment, a key, the epoch that it names, and a
+    /// nonce: what is seen of it.
+    fn seals(&mut self, all: &[(u32, u8, u32, u8)]) -> Vec<(u64, HowMisused)> {
+        let (mut prev, mut content, mut open) = (Hash::NONE, Segment::new(&self.chain), 0);
+        for (seq, (segment, key, epoch, nonce)) in (1..).zip(all) {
+            if open != *segment {
+                (content, open) = (Segment::new(&self.chain), *segment);
+            }
+            let body = content.append(&[pack(&entry(seq)).unwrap()], 720, NOW);
+            let fields = Fields {
+                segment: *segment,
+                ..self.fields(DocId::Notices, seq, prev)
+            };
+            let key = EpochKey::generate([*key; 32]).segment_key(DocId::Notices, *segment);
+            let sealed = seal(&self.liar, fields, *epoch, &key, &body, [*nonce; 24]).unwrap();
+            prev = sealed.hash;
+            let ingested = self.store.ingest(&sealed.bytes, NOW).unwrap();
+            // Whatever is wrong with its key, it is read.
+            assert_eq!(ingested.opened.len(), 1, "{seq}");
+        }
+        let seen = self.store.take_misuses();
+        assert_eq!(self.store.take_misuses(), []);
+        seen.iter().map(|it| (it.seq, it.how)).collect()
+    }
+}
+
+#[test]
+fn a_key_that_was_replaced_or_is_named_wrongly_or_a_nonce_used_twice_is_seen() {
+    let epochs = [(11, 1, 720), (12, 2, 720), (13, 1, 24), (14, 3, 720)];
+    let honest = [(1, 11, 1, 1), (1, 11, 1, 2), (2, 12, 2, 1), (3, 14, 3, 1)];
+    for (sealed, expected) in [
+        (honest.to_vec(), vec![]),
+        // A window of its own has numbers of its own.
+        (vec![(1, 12, 2, 1), (2, 13, 1, 2)], vec![]),
+        (
+            vec![(1, 11, 1, 1), (2, 12, 2, 1), (3, 11, 1, 1), (4, 11, 1, 1)],
+            vec![(3, HowMisused::Replaced)],
+        ),
+        (
+            vec![(1, 12, 2, 1), (2, 11, 3, 2)],
+            vec![(2, HowMisused::Number)],
+        ),
+        (
+            vec![(1, 11, 1, 1), (1, 11, 1, 2), (1, 11, 1, 1)],
+            vec![(3, HowMisused::Nonce)],
+        ),
+    ] {
+        let mut fixture = fixture();
+        fixture.begins(&epochs);
+        assert_eq!(fixture.seals(&sealed), expected, "{sealed:?}");
+    }
+}
+
+#[test]
+fn a_nonce_used_twice_is_seen_by_a_store_that_has_just_started() {
+    let mut fixture = fixture();
+    fixture.begins(&[(11, 1, 720)]);
+    // Nothing of the segment is in memory any more when it goes on.
+    let sealed = [(1, 11, 1, 1), (1, 11, 1, 2)];
+    assert_eq!(fixture.seals(&sealed), []);
+    fixture.store.cache.forget(&fixture.chain);
+    let prev = peek_hash(&fixture.store, &fixture.chain);
+    let mut content = Segment::new(&fixture.chain);
+    for no in 1..=2 {
+        let _body = content.append(&[pack(&entry(no)).unwrap()], 720, NOW);
+    }
+    let body = content.append(&[pack(&entry(3)).unwrap()], 720, NOW);
+    let key = EpochKey::generate([11; 32]).segment_key(DocId::Notices, 1);
+    let fields = fixture.fields(DocId::Notices, 3, prev);
+    let sealed = seal(&fixture.liar, fields, 1, &key, &body, [2; 24]).unwrap();
+    let _read = fixture.store.ingest(&sealed.bytes, NOW);
+    let seen = fixture.store.take_misuses();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!(seen[0].how, HowMisused::Nonce);
+}

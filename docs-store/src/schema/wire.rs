@@ -218,7 +218,7 @@ codes!(end_code, end_of, EndReason {
 });
 codes!(rule_code, rule_of, Rule {
     LocalFromInternetOnly = 1, StoreWentBack = 2, ThinnedEarly = 3, CaptureStarted = 4,
-    TwoOfOneNumber = 5, HeadWithheld = 6,
+    TwoOfOneNumber = 5, HeadWithheld = 6, KeyMisused = 7,
 });
 
 /// IANA protocol numbers, except a DNS question, which is 256.

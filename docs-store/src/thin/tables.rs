@@ -230,6 +230,27 @@ pub(crate) fn note_epoch(
     Ok(())
 }
 
+/// The number and the window, in hours, that a writer gave the epoch of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LineOf {
+    pub(crate) number: u32,
+    pub(crate) hours: u32,
+}
+
+/// What a writer said of a key when it began its epoch.
+pub(crate) fn line_of(
+    db: &Connection,
+    writer: &DeviceId,
+    key_id: &KeyId,
+) -> rusqlite::Result<Option<LineOf>> {
+    db.prepare_cached("SELECT number, hours FROM lines WHERE writer = ?1 AND key_id = ?2")?
+        .query_row([&writer.0, &key_id.0], |row| {
+            let (number, hours) = (row.get(0)?, row.get(1)?);
+            Ok(LineOf { number, hours })
+        })
+        .optional()
+}
+
 /// The highest number of an epoch of a writer.
 pub(crate) fn last_epoch(db: &Connection, writer: DeviceId) -> rusqlite::Result<u32> {
     let found: Option<u32> = db

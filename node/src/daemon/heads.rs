@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use bailey_docs_store::{ChainId, DocId, Fork, Head, Urgency};
+use bailey_docs_store::{ChainId, DocId, Fork, Head, HowMisused, Misuse, Urgency};
 use bailey_model::{
     BoxId, DeviceId, EntryRef, Event, HeadsSeen, Notice, NoticeId, Rule, SeenDoc, SeenHead,
     Timestamp,
@@ -297,9 +297,9 @@ impl Node {
         }
     }
 
-    /// A device signed two envelopes with one number. Both are kept.
+    /// A device signed two envelopes with one number. Both are kept, and told of; of
+    /// one that did so often that no more are kept, enough was told.
     pub(super) fn on_two_of_one(&mut self, fork: &Fork) {
-        let text = format!(
         if !fork.kept {
             let writer = rows::short(&fork.chain.writer);
             return log!(
@@ -307,6 +307,7 @@ impl Node {
                 fork.chain.doc
             );
         }
+        let text = format!(
             "{} signed two envelopes with the number {} ({}): {} and {}; both are kept as proof",
             self.named(fork.chain.writer),
             fork.seq,
@@ -315,6 +316,27 @@ impl Node {
             fork.theirs
         );
         self.raise_about(Rule::TwoOfOneNumber, fork.chain.writer, text);
+    }
+
+    /// Devices used keys as no honest one does.
+    pub(super) fn on_misused(&mut self, misused: &[Misuse]) {
+        for it in misused {
+            let (device, doc, seq) = (self.named(it.chain.writer), it.chain.doc, it.seq);
+            let text = match it.how {
+                HowMisused::Replaced => format!(
+                    "{device} sealed envelope {seq} of {doc} under a key that it had replaced: \
+                     whoever was removed meanwhile may read it"
+                ),
+                HowMisused::Number => format!(
+                    "{device} sealed envelope {seq} of {doc} under another key than it names"
+                ),
+                HowMisused::Nonce => format!(
+                    "{device} sealed envelope {seq} of {doc} under a key and nonce that it had \
+                     used: part of both may be read without the key"
+                ),
+            };
+            self.raise_about(Rule::KeyMisused, it.chain.writer, text);
+        }
     }
 
     /// A device by its name and the first digits of its id.

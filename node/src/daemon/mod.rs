@@ -339,6 +339,7 @@ impl Node {
             StoreTell::Members(members) => self.on_members(*members),
             StoreTell::Changed { conn, changed } => self.on_changed(conn, changed),
             StoreTell::Early(early) => self.on_early(&early),
+            StoreTell::Misused(misused) => self.on_misused(&misused),
             StoreTell::WentBack { writer } => self.on_went_back(writer),
             StoreTell::Opened(opened) => self.on_opened(opened),
             StoreTell::TwoOfOne(fork) => self.on_two_of_one(&fork),

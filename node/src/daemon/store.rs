@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bailey_docs_store::{
     AddOffer, ChainId, Checkpointer, DbError, DeviceKeys, DevicePublic, DocId, Early, Fork, Hash,
-    Head, Members, OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
+    Head, Members, Misuse, OpenDbError, OpenError, OsEntropy, Reader, Role, Store, Urgency,
 };
 use bailey_model::{AccountId, DeviceId, Entry, Event, Incarnation};
 use bailey_sync::IngestFailure;
@@ -219,6 +219,8 @@ pub(crate) enum StoreTell {
     Early(Vec<Early>),
     /// A writer goes on from an older copy of its store, or writes twice. Not an
     /// answer to an ask; once a writer.
+    /// Keys that other devices misused.
+    Misused(Vec<Misuse>),
     WentBack { writer: DeviceId },
     /// A writer signed two envelopes with one number. Not an answer to an ask; once a
     /// chain.
@@ -239,6 +241,7 @@ impl StoreTell {
                 | Self::Early(_)
                 | Self::WentBack { .. }
                 | Self::Opened(_)
+                | Self::Misused(_)
                 | Self::TwoOfOne(_)
         )
     }

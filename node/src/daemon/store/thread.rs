@@ -183,6 +183,7 @@ impl Thread {
         self.commit(urgent || due, &mut appended, &mut answers);
         // Who is a member comes before what members ask for.
         let first = self.new_members().into_iter().chain(self.early());
+        let first = first.chain(self.misused());
         let first: Vec<_> = first.chain(answers).collect();
         // Before more is sealed, which is not on the disk yet: with a box that fills an
         // envelope each turn there would be no other time.
@@ -211,6 +212,11 @@ impl Thread {
         self.store.look_again();
         let opened = self.waiting();
         (!opened.is_empty()).then_some(StoreTell::Opened(opened))
+    }
+
+    fn misused(&mut self) -> Option<StoreTell> {
+        let misused = self.store.take_misuses();
+        (!misused.is_empty()).then_some(StoreTell::Misused(misused))
     }
 
     fn early(&mut self) -> Option<StoreTell> {
