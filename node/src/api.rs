@@ -131,6 +131,8 @@ pub enum Ask {
     DeviceRemove {
         /// Names, or first digits of ids.
         targets: Vec<String>,
+        /// The words of the recovery key, whose act it is then.
+        words: Option<String>,
     },
     /// Give a device another role.
     DeviceRole {

@@ -6,7 +6,7 @@ use bailey_tests::{Output, TestWorld, binaries, run, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{LIMIT, boxed, daemon, flows, on_terminal, row_of, world};
+use crate::common::{LIMIT, boxed, daemon, flows, on_terminal, pair, row_of, world};
 
 /// Runs `bailey` with words on its standard input.
 fn told(world: &TestWorld, node: &str, input: &str, words: &str) -> Output {
@@ -237,4 +237,62 @@ fn a_person_types_some_of_the_words_again_before_they_are_erased() {
     paper.wait_for(LIMIT, "on this device no more");
     assert_eq!(paper.finish(LIMIT), Some(0));
     assert!(!seed.exists());
+}
+
+#[test]
+fn the_words_remove_a_device_from_one_that_only_reads_and_wrong_ones_do_nothing() {
+    let (world, mut daemons) = world(3);
+    join_as_watcher(&world, "n1", "n2");
+    pair(&world, "n1", "n3");
+    let words = on_paper(&world);
+    let roles = |node: &str| {
+        let rows = devices(&world, node);
+        let role = |name: &str| {
+            let row = rows.iter().find(|row| row["name"] == name);
+            row.map(|row| row["role"].as_str().unwrap().to_owned())
+        };
+        ["n1", "n2", "n3"].map(|name| role(name).unwrap_or_default())
+    };
+    let before = ["full", "watch", "full"];
+    assert!(
+        wait_until(LIMIT, || roles("n2") == before),
+        "{:?}",
+        roles("n2")
+    );
+    // The thief has the first device, and the other `full` one is away.
+    let away = daemons.remove(2);
+    leave(away);
+    let remove = ["device", "remove", "n1", "--lost"];
+    let refused = world.run("n2", &remove);
+    assert_eq!(refused.code, Some(2), "its role is not enough: {refused}");
+    let wrong = format!("{}about", "abandon ".repeat(11));
+    let remove = "device remove n1 --recovery";
+    let refused = told(&world, "n2", &wrong, remove);
+    assert_ne!(refused.code, Some(0), "{refused}");
+    assert!(refused.stderr.contains("not the recovery key"), "{refused}");
+    assert_eq!(roles("n2"), before);
+
+    let removed = told(&world, "n2", &words, &format!("{remove} --json"));
+    let row = removed.ok().json().remove(0);
+    assert_eq!(row["names"], serde_json::json!(["n1"]), "{row}");
+    let after = ["removed", "watch", "full"];
+    assert_eq!(roles("n2"), after);
+    assert!(
+        wait_until(LIMIT, || roles("n1")[0] == "removed"),
+        "it hears so"
+    );
+    // So does who was away, from the one that only reads.
+    let _again = daemon(&world, "n3");
+    assert!(
+        wait_until(2 * LIMIT, || roles("n3") == after),
+        "{:?}",
+        roles("n3")
+    );
+    let _later = boxed(&world, "n3", &["-q", "--name", "later"], "true").ok();
+    let hears = |node: &str| {
+        let rows = world.run(node, &["ps", "--json"]).ok().json();
+        rows.iter().any(|row| row["name"] == "later")
+    };
+    assert!(wait_until(LIMIT, || hears("n2")), "the account goes on");
+    assert!(!hears("n1"));
 }

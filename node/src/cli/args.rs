@@ -510,6 +510,10 @@ pub(crate) struct DeviceRemoveArgs {
     /// It is lost: say what it could read, and until when it was heard.
     #[arg(long)]
     pub(crate) lost: bool,
+    /// By the recovery key, whose words are read from standard input: from any device of
+    /// the account, whatever its role.
+    #[arg(long)]
+    pub(crate) recovery: bool,
     /// Remove this one too, in the same record (repeatable).
     #[arg(long, value_name = "DEVICE")]
     pub(crate) also: Vec<String>,

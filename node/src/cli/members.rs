@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::args::{DeviceRemoveArgs, DeviceRoleArgs, JsonArgs};
-use super::{out, read};
+use super::{out, read, recovery};
 use crate::account;
 use crate::api::{Ask, Failure, Tell};
 use crate::rows::RemovedRow;
@@ -14,6 +14,7 @@ pub(super) fn remove(args: &DeviceRemoveArgs) -> Result<u8, Failure> {
     let targets = std::iter::once(&args.device).chain(&args.also);
     let ask = Ask::DeviceRemove {
         targets: targets.cloned().collect(),
+        words: args.recovery.then(recovery::typed).transpose()?,
     };
     read::each(&ask, |tell| match tell {
         Tell::Removed(row) if args.json => out::json(&row),

@@ -115,8 +115,14 @@ impl Node {
         &mut self,
         conn: ConnId,
         targets: &[String],
+        words: Option<String>,
     ) -> Result<(), Failure> {
-        self.must_be_full()?;
+        match words {
+            None => self.must_be_full()?,
+            // It needs no role, and a device that is out is heard by nobody.
+            Some(_) if self.role_here().is_none() => return self.must_be_full(),
+            Some(_) => {}
+        }
         let devices: Result<Vec<DeviceId>, Failure> = targets
             .iter()
             .map(|target| self.device_of(target))
@@ -126,7 +132,7 @@ impl Node {
             return Err(Failure::usage("this is the device itself")
                 .hint(account::command("device leave takes it out")));
         }
-        self.begin_removal(conn, devices);
+        self.begin_removal(conn, devices, words);
         Ok(())
     }
 
@@ -142,14 +148,18 @@ impl Node {
                 Failure::usage("boxes still run here").hint(account::command("stop ends them"))
             );
         }
-        self.begin_removal(conn, vec![self.this]);
+        self.begin_removal(conn, vec![self.this], None);
         Ok(())
     }
 
-    fn begin_removal(&mut self, conn: ConnId, devices: Vec<DeviceId>) {
+    fn begin_removal(&mut self, conn: ConnId, devices: Vec<DeviceId>, words: Option<String>) {
         let row = Box::new(self.removed_row(&devices));
         self.changes.asked.insert(conn, Asked::Remove(row));
-        self.change_account(conn, AccountChange::Remove(devices));
+        let change = match words {
+            None => AccountChange::Remove(devices),
+            Some(words) => AccountChange::RemoveByRecovery(devices, words),
+        };
+        self.change_account(conn, change);
     }
 
     pub(super) fn on_device_role(

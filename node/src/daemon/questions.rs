@@ -92,7 +92,7 @@ impl Node {
             }
             Ask::MailboxForget(mailbox) => self.on_mailbox_forget(conn, &mailbox),
             Ask::Recovery(ask) => self.on_recovery_ask(conn, ask, fds),
-            Ask::DeviceRemove { targets } => self.on_device_remove(conn, &targets),
+            Ask::DeviceRemove { targets, words } => self.on_device_remove(conn, &targets, words),
             Ask::DeviceRole { target, role } => self.on_device_role(conn, &target, &role),
             Ask::DeviceLeave => self.on_device_leave(conn),
             Ask::DeviceRotate => self.on_device_rotate(conn),

@@ -110,6 +110,8 @@ pub(crate) enum StoreAsk {
 pub(crate) enum AccountChange {
     /// These are no members any more.
     Remove(Vec<DeviceId>),
+    /// The same, by the recovery key of these words.
+    RemoveByRecovery(Vec<DeviceId>, String),
     /// This one may do so much.
     Role(DeviceId, Role),
     /// New keys for what comes.
@@ -217,10 +219,10 @@ pub(crate) enum StoreTell {
     Heads(Vec<Head>),
     /// Devices dropped what they should still have. Not an answer to an ask.
     Early(Vec<Early>),
-    /// A writer goes on from an older copy of its store, or writes twice. Not an
-    /// answer to an ask; once a writer.
     /// Keys that other devices misused.
     Misused(Vec<Misuse>),
+    /// A writer goes on from an older copy of its store, or writes twice. Not an
+    /// answer to an ask; once a writer.
     WentBack { writer: DeviceId },
     /// A writer signed two envelopes with one number. Not an answer to an ask; once a
     /// chain.
@@ -239,9 +241,9 @@ impl StoreTell {
             Self::Heads(_)
                 | Self::Members(_)
                 | Self::Early(_)
+                | Self::Misused(_)
                 | Self::WentBack { .. }
                 | Self::Opened(_)
-                | Self::Misused(_)
                 | Self::TwoOfOne(_)
         )
     }

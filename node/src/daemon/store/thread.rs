@@ -5,8 +5,8 @@ use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
 
 use bailey_docs_store::{
-    AccountError, ChainId, DocId, Fork, Hash, Head, IngestError, Ingested, Members, Outcome, Store,
-    Urgency,
+    ChainId, DocId, Fork, Hash, Head, IngestError, Ingested, Members, Outcome, Store, Urgency,
+    seed_of_words,
 };
 use bailey_model::{AccountId, DeviceId, Entry};
 use bailey_sync::IngestFailure;
@@ -309,7 +309,6 @@ impl Thread {
             }
             StoreAsk::Change { conn, change } => {
                 let changed = self.change(change);
-                let changed = changed.map_err(|error| error.to_string());
                 StoreTell::Changed { conn, changed }
             }
             StoreAsk::Join {
@@ -335,15 +334,21 @@ impl Thread {
         })
     }
 
-    fn change(&mut self, change: AccountChange) -> Result<Option<Hash>, AccountError> {
+    fn change(&mut self, change: AccountChange) -> Result<Option<Hash>, String> {
         let now = clock::now();
         // Others hear of it at once.
         self.prompt = true;
-        match change {
+        let changed = match change {
             AccountChange::Remove(devices) => self.store.remove(&devices, now).map(Some),
+            AccountChange::RemoveByRecovery(devices, words) => {
+                let seed = seed_of_words(&words).map_err(|error| error.to_string())?;
+                let removed = self.store.remove_by_recovery(&seed, &devices, now);
+                removed.map(Some)
+            }
             AccountChange::Role(device, role) => self.store.set_role(device, role, now).map(Some),
             AccountChange::Rotate => self.store.rotate(now).map(|()| None),
-        }
+        };
+        changed.map_err(|error| error.to_string())
     }
 
     fn ingest(&mut self, peer: DeviceId, chain: ChainId, bytes: &[u8]) -> StoreTell {
