@@ -171,12 +171,20 @@ impl Records {
             let counts = view.state[at] == State::In || self.past_of_base(&view, at);
             for public in self.nodes[at].act.named() {
                 members.signers.insert(public.id(), public);
-                let device = counts && !self.nodes[at].act.gives_recovery(&public);
+                let device = !self.nodes[at].act.gives_recovery(&public);
                 if device && !devices.contains_key(&public.id()) {
-                    members.former.insert(public.id(), public);
+                    let was_one = match counts {
+                        true => &mut members.former,
+                        false => &mut members.undone,
+                    };
+                    was_one.insert(public.id(), public);
                 }
             }
         }
+        let former = &members.former;
+        members
+            .undone
+            .retain(|device, _| !former.contains_key(device));
         let held = self.held(&view, &devices);
         members.devices = devices;
         (members, held)

@@ -41,6 +41,7 @@ pub struct Removal {
 pub struct Members {
     pub(super) devices: BTreeMap<DeviceId, Member>,
     pub(super) former: BTreeMap<DeviceId, DevicePublic>,
+    pub(super) undone: BTreeMap<DeviceId, DevicePublic>,
     pub(super) signers: BTreeMap<DeviceId, DevicePublic>,
     pub(super) adders: BTreeSet<(DeviceId, DeviceId)>,
     pub(super) removals: Vec<Removal>,
@@ -75,6 +76,13 @@ impl Members {
     /// Devices that were members and are none any more.
     pub fn former(&self) -> impl Iterator<Item = (&DeviceId, &DevicePublic)> {
         self.former.iter()
+    }
+
+    /// Devices whose adding was undone, and that nothing else makes members: whoever
+    /// added them was removed by one that did not know of them. They may take
+    /// themselves for members until somebody tells them.
+    pub fn undone(&self) -> impl Iterator<Item = (&DeviceId, &DevicePublic)> {
+        self.undone.iter()
     }
 
     /// The members that a device added: whoever removes it may want these gone too.

@@ -2,7 +2,7 @@
 
 use bailey_docs_store::{
     AccountError, AppendError, DevicePublic, DocId, Hash, IngestError, JoinError, Outcome, Reader,
-    RecoverySeed, Role, Store,
+    RecoverySeed, Role, Store, Urgency,
 };
 use bailey_envelope::{KeyId, Verified, peek};
 use bailey_model::DeviceId;
@@ -380,6 +380,41 @@ fn a_removed_device_hands_over_nothing_but_records() {
         }
     }
     assert!(docs > 0);
+}
+
+#[test]
+fn whoever_was_added_by_a_removed_device_is_known_and_hears_that_it_is_none() {
+    let mut all = three();
+    all[0].1.remove(&[id(2)], NOW).unwrap();
+    // Two has not heard; it adds four, and what it says of that comes to one later.
+    let dir = TempDir::new();
+    let mut four = open(&dir, 4, NOW);
+    pair(&mut all[1].1, &mut four, 4, Role::Full, NOW);
+    assert_eq!(members(&four).len(), 4);
+    for bytes in records(&all[1].1) {
+        all[0].1.ingest_from(&id(2), &bytes, NOW).unwrap();
+    }
+    let one = &mut all[0].1;
+    let told: Vec<_> = one.members().undone().map(|(id, _)| *id).collect();
+    assert_eq!(told, [id(4)]);
+    assert!(one.members().former().all(|(device, _)| *device != id(4)));
+    // One is its member by what it knows; what one tells it says otherwise.
+    for bytes in records(one) {
+        four.ingest_from(&id(1), &bytes, NOW).unwrap();
+    }
+    assert_eq!(members(&four), members(one));
+    let refused = four.append(BOX, gap("nothing more"), NOW, Urgency::Normal);
+    assert!(matches!(refused, Err(AppendError::NotMember)));
+    // Its keys were never taken away: a member may add it.
+    four = {
+        drop(four);
+        let dir = TempDir::new();
+        let mut fresh = open(&dir, 4, NOW);
+        pair(one, &mut fresh, 4, Role::Watch, NOW);
+        fresh
+    };
+    assert_eq!(members(&four), members(one));
+    assert_eq!(one.members().undone().count(), 0);
 }
 
 #[test]

@@ -216,7 +216,7 @@ impl Devices {
     }
 
     fn tell_members(&mut self) {
-        let former = self.members.former();
+        let former = self.members.former().chain(self.members.undone());
         let former = former.map(|(id, public)| (*id, public.ed25519)).collect();
         self.command(SyncCommand::Former(former));
         let members = self
@@ -246,6 +246,7 @@ impl Node {
     pub(super) fn start_sync(&mut self) -> Result<(), Failure> {
         let members = self.devices.members.iter();
         let former = self.devices.members.former();
+        let former = former.chain(self.devices.members.undone());
         let devices = members.map(|(id, _)| id).chain(former.map(|(id, _)| id));
         let alone = !devices.into_iter().any(|device| *device != self.this);
         if alone && self.pairings.is_empty() {

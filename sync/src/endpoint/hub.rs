@@ -32,7 +32,8 @@ const MAX_PENDING: usize = 512;
 /// Two connections of one peer this close to each other were dialled at the
 /// same time by both; a later one is the peer's word that it lost the first.
 const SIMULTANEOUS: Duration = Duration::from_secs(2);
-/// Devices that were members and are let in to hear so; more are left out.
+/// Devices that were members, or passed for some, and are let in to hear that they are
+/// none; more are left out.
 const MAX_FORMER: usize = 1024;
 /// How long closing may take at the end.
 const CLOSING: Duration = Duration::from_secs(1);

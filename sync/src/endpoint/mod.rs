@@ -73,8 +73,8 @@ pub enum SyncCommand {
     /// All members now, with their Ed25519 keys; ours is ignored. Whoever is
     /// missing is closed at once and refused from now on.
     Members(Vec<(DeviceId, [u8; 32])>),
-    /// Who was a member, with their keys; told before the members are. They hear of
-    /// their removal, over a session that is open or one that they begin, hand over
+    /// Who was a member, or was added by one that was none any more, with their keys;
+    /// told before the members are. They hear of their removal, over a session that is open or one that they begin, hand over
     /// a few records of the account, and are closed.
     Former(Vec<(DeviceId, [u8; 32])>),
     /// Where a peer may be reached; replaces what was told before, and dials at

@@ -404,10 +404,13 @@ impl Device {
         store.members().get(&device).map(|member| member.role)
     }
 
-    /// Whether it knows that another was a member and is none.
+    /// Whether it knows that another was a member, or passed for one, and is none.
     pub(super) fn knows_removed(&self, device: DeviceId) -> bool {
-        let store = self.store.as_ref();
-        store.is_some_and(|store| store.members().former().any(|(id, _)| *id == device))
+        let Some(store) = &self.store else {
+            return false;
+        };
+        let mut gone = store.members().former().chain(store.members().undone());
+        gone.any(|(id, _)| *id == device)
     }
 
     /// Whether nothing is under way to it and it has nothing to do.

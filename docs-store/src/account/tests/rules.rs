@@ -2,7 +2,7 @@ use bailey_envelope::DeviceKeys;
 use proptest::prelude::*;
 
 use bailey_envelope::{DevicePublic, Hash};
-use bailey_model::{AccountId, Incarnation};
+use bailey_model::{AccountId, DeviceId, Incarnation};
 
 use crate::account::judge::{Node, members_of};
 use crate::account::record::{Act, Genesis, Role, account_of};
@@ -409,4 +409,52 @@ fn a_signer_whose_adding_is_undone_has_done_nothing() {
     );
     assert_eq!(who(&nodes), [1, 3]);
     assert_eq!(who_by(5, &nodes), [1, 3]);
+}
+
+#[test]
+fn whose_adding_is_undone_is_known_to_be_told_so_and_nothing_else() {
+    let undone = |nodes: &[Node]| -> Vec<DeviceId> {
+        let members = members_of(account(), nodes, device(1).id());
+        assert!(members.undone().all(|(id, _)| members.writer(id).is_none()));
+        assert!(members.undone().all(|(id, _)| !members.was_removed(id)));
+        members.undone().map(|(id, _)| *id).collect()
+    };
+    // Two is removed and does not know; it adds four, which adds five.
+    let nodes = with(
+        &account_of_full(3),
+        [
+            remove(10, 1, &[3], &[2]),
+            add(11, 2, &[3], 4, Role::Full),
+            add(12, 4, &[11], 5, Role::Stop),
+        ],
+    );
+    let mut both = [device(4).id(), device(5).id()];
+    both.sort_unstable();
+    assert_eq!(undone(&nodes), both);
+    // What the removal knew of is a member, and one that is removed was one.
+    let nodes = with(
+        &account_of_full(3),
+        [
+            add(10, 2, &[3], 4, Role::Full),
+            remove(11, 1, &[10], &[2]),
+            remove(12, 1, &[11], &[4]),
+        ],
+    );
+    assert_eq!(undone(&nodes), []);
+    // One that nobody could add is nobody.
+    let nodes = with(
+        &account_of_full(3),
+        [remove(10, 1, &[3], &[2]), add(11, 2, &[10], 4, Role::Full)],
+    );
+    assert_eq!(undone(&nodes), []);
+    // Added again by a member, it is one.
+    let nodes = with(
+        &account_of_full(3),
+        [
+            remove(10, 1, &[3], &[2]),
+            add(11, 2, &[3], 4, Role::Full),
+            add(12, 1, &[10], 4, Role::Full),
+        ],
+    );
+    assert_eq!(undone(&nodes), []);
 }
