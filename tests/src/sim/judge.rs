@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use bailey_docs_store::{ChainId, DocId, Role};
-use bailey_envelope::peek;
+use bailey_docs_store::{ChainId, DocId, Hash, Role};
+use bailey_envelope::{Verified, peek};
 use bailey_model::{DeviceId, Event};
 
 use super::device::Device;
 use super::evil::{Effect, Expect};
 use super::history::DOCS;
+use super::mailbox::Mood;
 use super::secrets::SECRET;
 use super::world::World;
 
@@ -192,7 +193,9 @@ fn went_back(world: &World) -> Result<(), String> {
                     incarnation: before,
                     ..*chain
                 };
-                let middle = heads.get(&before).is_some_and(|head| head.hash != prev);
+                // One that has not all of the chain before cannot see where it goes on.
+                let behind = heads.get(&before).is_some_and(|head| head.hash != prev);
+                let middle = behind && has(device, &before, prev)?;
                 if (!from.insert(before) || middle) && !device.back.contains(&id) {
                     let at = writer.at;
                     return Err(format!(
@@ -204,6 +207,29 @@ fn went_back(world: &World) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether a device has the envelope of a chain that this is the hash of.
+fn has(device: &Device, chain: &ChainId, hash: Hash) -> Result<bool, String> {
+    let all = device.envelopes(chain)?;
+    let mut all = all.iter().filter_map(|it| Verified::from_stored(it).ok());
+    Ok(all.any(|it| it.hash == hash))
+}
+
+/// Whether a member that keeps to no rule, or a mailbox that does not, may keep back the
+/// keys of a chain: its writer went back, and nobody else has them.
+fn keeps_back_keys(world: &World, device: &Device, chain: &ChainId) -> bool {
+    let doc = DocId::Keys;
+    let keys = ChainId { doc, ..*chain };
+    let len = |of: &Device| of.heads().get(&keys).map_or(0, |head| head.seq);
+    let went_back = world.device(chain.writer).is_some_and(|it| it.went_back);
+    let given = world.honest().any(|it| len(it) > len(device));
+    let mut evil = world.devices.iter().filter(|it| it.evil.is_some());
+    let mailbox = world.mailbox.as_ref();
+    let wicked = mailbox.is_some_and(|it| it.mood != Mood::Honest);
+    let member = evil.any(|it| len(it) > len(device));
+    // Of a chain that is here in part the rest is asked for, whoever has it.
+    went_back && !given && len(device) == 0 && (wicked || member)
 }
 
 /// Whether a device may read what members write.
@@ -229,7 +255,7 @@ fn texts_of(world: &World, device: &Device) -> Result<Texts, String> {
         }
         for chain in &reading.waiting {
             let writes = device.member(chain.writer).is_some() && honest(&chain.writer);
-            if reads(device) && writes {
+            if reads(device) && writes && !keeps_back_keys(world, device, chain) {
                 let of = world.device(chain.writer).map(|it| it.at);
                 return Err(format!(
                     "device {}: no key of device {of:?} for {chain:?}",

@@ -247,6 +247,12 @@ impl World {
     /// each other.
     fn turn_evil(&mut self, at: usize) {
         self.devices[at].turn_evil();
+        // It may have been given a role that it did not hear of yet.
+        let id = self.devices[at].id();
+        let full = |it: &Device| it.store.is_none() || it.member(id) == Some(Role::Full);
+        if self.devices.iter().any(full) {
+            self.raise(id);
+        }
         if self.dice.one_in(2) {
             for a in (0..self.devices.len()).filter(|a| *a != at) {
                 for b in (0..a).filter(|b| *b != at) {
