@@ -230,11 +230,19 @@ impl Store {
             .map_or(&self.nobody, |account| &account.members)
     }
 
-    /// How far each chain goes, in the order in which a device reads them:
-    /// account, keys, then the rest.
+    /// How far each chain goes, in the order in which a device reads them: account,
+    /// keys, then the rest; of each as they began here.
     #[must_use]
     pub fn heads(&self) -> Vec<Head> {
         let chains = self.chains.iter().filter(|(id, _)| self.is_for_others(id));
+        let mut chains: Vec<_> = chains.collect();
+        let plain = |doc: DocId| match doc {
+            DocId::Account => 0,
+            DocId::Keys => 1,
+            _ => 2,
+        };
+        chains.sort_by_key(|(id, chain)| (plain(id.doc), chain.row));
+        let chains = chains.into_iter();
         chains
             .filter_map(|(id, chain)| self.head_for_others(id, chain))
             .collect()

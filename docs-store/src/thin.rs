@@ -15,7 +15,7 @@ mod steady;
 pub(crate) mod tables;
 pub(crate) mod tombs;
 
-use bailey_envelope::{ChainId, DocId, Verified};
+use bailey_envelope::{ChainId, DocId, Head, Verified};
 use bailey_model::{BoxId, DeviceId, Entry, Event, Thinned, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use std::collections::BTreeMap;
@@ -49,6 +49,9 @@ const MAX_EARLY: usize = 64;
 const STORE_EVERY_MS: u64 = 60_000;
 /// Most pages given back to the file system in one slice.
 const MAX_PAGES: u32 = 256;
+/// How long a chain of which only a tombstone is left is told of yet, in milliseconds:
+/// what devices said of it before is looked for a week by those who lack it.
+const SPENT_MS: u64 = 8 * 24 * HOUR_MS;
 const META_STEADY: &str = "steady";
 const UNNOTED: &str = "unnoted";
 
@@ -198,6 +201,22 @@ pub enum Slice {
 }
 
 impl Store {
+    /// Chains of which nothing is left but a tombstone, and how far they went. Nobody
+    /// needs them any more: what is here of them is that they are over, and a device
+    /// that is told nothing of them reads the same. One of this start is none of them.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    pub fn spent_heads(&self) -> Result<Vec<Head>, DbError> {
+        let since = self.thin.mark().0.saturating_sub(SPENT_MS);
+        let spent = tables::spent(&self.db, Timestamp(since))?;
+        let others = |id: &ChainId| {
+            (id.writer, id.incarnation) != (self.device, self.incarnation) && !id.doc.is_here()
+        };
+        let spent = spent.into_iter().filter(|(id, _)| others(id));
+        Ok(spent.map(|(id, chain)| chain.head(id)).collect())
+    }
+
     /// How long entries of boxes are kept from now on where nothing else is said
     /// for one, and what the longest of all windows is; in hours. What is left of
     /// them stays for 400 days, or a day longer than the longest.

@@ -8,8 +8,9 @@ use crate::chains::Chain;
 use crate::error::IngestError;
 use crate::store::Store;
 
-/// Most chains of one writer: a start of it makes a few, so this is years.
-pub(super) const MAX_CHAINS: usize = 65_536;
+/// Most chains of one writer: a start of it makes four, so this is ten starts a day for
+/// nine years. Those of which only a tombstone is left are among them.
+pub(super) const MAX_CHAINS: usize = 131_072;
 /// Most records of an account that are taken: judging who is a member stays well
 /// below a second.
 pub(crate) const MAX_RECORDS: usize = 1024;

@@ -1,11 +1,11 @@
 //! What thinning goes by: each segment with its window and when it came, each
 //! writer's epochs, and what stands in the place of what is gone.
 
-use bailey_envelope::{DocId, Hash, KeyId};
+use bailey_envelope::{ChainId, DocId, Hash, KeyId};
 use bailey_model::{DeviceId, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::chains::doc_column;
+use crate::chains::{COLUMNS, Chain, chain_at, doc_column};
 use crate::db::{int, uint};
 use crate::keys::Epoch;
 
@@ -368,6 +368,18 @@ pub(crate) fn graves(db: &Connection, chain: i64) -> rusqlite::Result<Vec<Grave>
     let sql = format!("SELECT {GRAVE} FROM tombstones WHERE chain = ?1 ORDER BY first_seq");
     let mut statement = db.prepare_cached(&sql)?;
     statement.query_map([chain], grave)?.collect()
+}
+
+/// Chains of which nothing is left but a tombstone that stands since then or before.
+pub(crate) fn spent(db: &Connection, since: Timestamp) -> rusqlite::Result<Vec<(ChainId, Chain)>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM chains WHERE EXISTS (SELECT 1 FROM tombstones t \
+         WHERE t.chain = chains.id AND t.first_seq = 1 AND t.last_seq = chains.seq \
+         AND t.stamp <= ?1)"
+    );
+    let mut statement = db.prepare_cached(&sql)?;
+    let rows = statement.query_map([int(since.0)], |row| chain_at(row, 0))?;
+    rows.collect()
 }
 
 /// The tombstone in whose place a number would stand, or that comes next.

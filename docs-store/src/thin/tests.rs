@@ -227,6 +227,63 @@ fn nothing_goes_before_its_window_is_over() {
     assert_eq!(entries(&dir, 1, A), []);
 }
 
+/// Those of a store that others are told of.
+fn told(store: &Store) -> Vec<Head> {
+    let spent = store.spent_heads().unwrap();
+    let heads = store.heads().into_iter();
+    heads.filter(|head| !spent.contains(head)).collect()
+}
+
+#[test]
+fn a_chain_of_which_a_tombstone_is_left_is_over_and_a_device_that_is_not_told_reads_the_same() {
+    let (dir, mut store) = laptop();
+    days(&mut store, &[A], 0, 1);
+    drop(store);
+    let mut store = open(dir.path(), 1, DAY);
+    days(&mut store, &[B], 1, 1);
+    thin(&mut store, 31 * DAY + 1);
+    store.seal_all(at(31 * DAY + 1)).unwrap();
+    assert_eq!((entries(&dir, 1, A), entries(&dir, 1, B)), (vec![], vec![]));
+    assert_eq!(store.spent_heads().unwrap(), [], "it is too early");
+    thin(&mut store, 40 * DAY);
+    let over = |of: BoxId| {
+        let spent = store.spent_heads().unwrap();
+        spent.iter().any(|head| head.chain.doc == DocId::Box(of))
+    };
+    assert_eq!(
+        (over(A), over(B)),
+        (true, false),
+        "one of this start may grow"
+    );
+    for head in store.spent_heads().unwrap() {
+        assert_ne!(head.chain.doc, DocId::Account);
+        let left = store.range(&head.chain, 1, 99, usize::MAX).unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(Tombstone::decode(&left[0]).unwrap().last_seq, head.seq);
+    }
+    // A device that joins now.
+    let other = TempDir::new();
+    let mut new = open(other.path(), 2, 40 * DAY);
+    pair(&mut store, &mut new, 2, 40 * DAY);
+    write(&mut store, A, 40 * DAY, &[opened(7)]);
+    store.seal_all(at(40 * DAY)).unwrap();
+    for head in told(&store) {
+        for bytes in store.range(&head.chain, 1, 999, usize::MAX).unwrap() {
+            new.ingest(&bytes, at(40 * DAY)).unwrap();
+        }
+    }
+    while !new.open_waiting(at(40 * DAY)).unwrap().is_empty() {}
+    let over = store.spent_heads().unwrap();
+    let known = |head: &Head| new.chains.contains_key(&head.chain);
+    assert!(!over.is_empty() && !over.iter().any(known));
+    assert_eq!(entries(&dir, 1, A), [3]);
+    assert_eq!(entries(&other, 2, A), [3]);
+    assert_eq!(kept(&other, 2, A), kept(&dir, 1, A));
+    assert!(!kept(&other, 2, A).is_empty());
+    check(&other, 2);
+    check(&dir, 1);
+}
+
 #[test]
 fn each_box_has_its_window_and_thinning_one_leaves_no_hole_in_another() {
     let (dir, mut store) = laptop();

@@ -287,6 +287,8 @@ fn findings_of(row: &DeviceRow) -> Vec<String> {
     }));
     let ahead = row.clock_ahead.map(clock_ahead);
     found.extend(ahead);
+    let rest = "began more chains than are synced: of those the newest are";
+    found.extend(row.left_out.then(|| rest.to_owned()));
     found
 }
 

@@ -1,5 +1,6 @@
 //! The account's devices: the sync endpoint, who is connected, where peers are.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -24,6 +25,8 @@ use crate::rows;
 const COMMANDS: usize = 16_384;
 /// Addresses remembered for one peer.
 pub(super) const MAX_ADDRS: usize = 8;
+/// Writers remembered that have more chains than a session is about.
+const MAX_LEFT_OUT: usize = 1024;
 /// Longest file of remembered addresses.
 const MAX_FILE: u64 = 256 << 10;
 
@@ -39,6 +42,12 @@ pub(super) struct Devices {
     addrs: BTreeMap<DeviceId, Vec<SocketAddr>>,
     /// How far every chain is here.
     heads: BTreeMap<ChainId, Head>,
+    /// The chains in the order in which they began here.
+    began: Vec<ChainId>,
+    /// Those of which only a tombstone is left, and how far they went.
+    spent: BTreeMap<ChainId, Head>,
+    /// Writers that have more chains than a session is about.
+    left_out: BTreeSet<DeviceId>,
 }
 
 #[derive(Debug)]
@@ -52,6 +61,7 @@ impl Devices {
     /// What the store had at the start.
     pub(super) fn begin(&mut self, heads: Vec<Head>, members: Members) {
         self.said.begin(&heads);
+        self.began = heads.iter().map(|head| head.chain).collect();
         self.heads = heads.into_iter().map(|head| (head.chain, head)).collect();
         self.members = members;
     }
@@ -183,9 +193,37 @@ impl Devices {
 
     /// Chains grew.
     pub(super) fn heads(&mut self, heads: Vec<Head>) {
-        self.heads
-            .extend(heads.iter().map(|head| (head.chain, *head)));
+        for head in &heads {
+            if self.heads.insert(head.chain, *head).is_none() {
+                self.began.push(head.chain);
+            }
+        }
         self.command(SyncCommand::Heads(heads));
+    }
+
+    /// Chains of which only a tombstone is left: others are not told of them.
+    pub(super) fn spent(&mut self, spent: Vec<Head>) {
+        self.said.is_said(&spent);
+        self.spent = spent.iter().map(|head| (head.chain, *head)).collect();
+        self.command(SyncCommand::Spent(spent));
+    }
+
+    /// How far every chain is here that others are told of.
+    pub(super) fn told_heads(&self) -> Cow<'_, BTreeMap<ChainId, Head>> {
+        if self.spent.is_empty() {
+            return Cow::Borrowed(&self.heads);
+        }
+        let spent = |head: &Head| {
+            let spent = self.spent.get(&head.chain);
+            spent.is_some_and(|spent| spent.seq >= head.seq)
+        };
+        let told = self.heads.iter().filter(|(_, head)| !spent(head));
+        Cow::Owned(told.map(|(chain, head)| (*chain, *head)).collect())
+    }
+
+    /// Whether a device has more chains than a session is about.
+    pub(super) fn is_left_out(&self, device: DeviceId) -> bool {
+        self.left_out.contains(&device)
     }
 
     pub(super) fn ingested(&mut self, peer: DeviceId, chain: ChainId, seq: u64) {
@@ -296,7 +334,11 @@ impl Node {
         self.note_listeners();
         self.devices.addrs = read_addrs(&self.paths.state.join("peers"));
         self.devices.tell_members();
-        let heads = self.devices.heads.values().copied().collect();
+        let began = self.devices.began.iter();
+        let heads = began.filter_map(|chain| self.devices.heads.get(chain).copied());
+        let heads = heads.collect();
+        let spent = self.devices.spent.values().copied().collect();
+        self.devices.command(SyncCommand::Spent(spent));
         self.devices.command(SyncCommand::Heads(heads));
         for (device, addrs) in self.devices.addrs.clone() {
             self.devices.command(SyncCommand::Peer { device, addrs });
@@ -372,6 +414,17 @@ impl Node {
                 log!(
                     "{} has another envelope {seq} of {writer} than is here",
                     rows::short(&peer)
+                );
+            }
+            SyncEvent::LeftOut { peer, writer } => {
+                if self.devices.left_out.len() < MAX_LEFT_OUT {
+                    self.devices.left_out.insert(writer);
+                }
+                log!(
+                    "session with {}: {} has more chains than one is about; the rest of \
+                     them is left out",
+                    rows::short(&peer),
+                    rows::short(&writer)
                 );
             }
             SyncEvent::CaughtUp { peer } => self.devices.said.caught_up(peer, Instant::now()),

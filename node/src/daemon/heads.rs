@@ -106,6 +106,14 @@ impl Said {
         self.own = heads.iter().map(|head| (head.chain, head.seq)).collect();
     }
 
+    /// Nothing is to be said of these chains, unless they grow.
+    pub(super) fn is_said(&mut self, heads: &[Head]) {
+        for head in heads {
+            let said = self.own.entry(head.chain).or_insert(head.seq);
+            *said = head.seq.max(*said);
+        }
+    }
+
     pub(super) fn up(&mut self, peer: DeviceId) {
         self.due = true;
         self.shown.remove(&peer);

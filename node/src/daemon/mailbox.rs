@@ -325,7 +325,7 @@ impl Node {
             && it.words.is_due(now);
         if word {
             it.word_asked = true;
-            let (heads, lacks) = it.words.say(now, heads);
+            let (heads, lacks) = it.words.say(now, &self.devices.told_heads());
             self.ask_store(StoreAsk::Mail(MailAsk::Heads {
                 mailbox,
                 heads,

@@ -345,6 +345,7 @@ impl Node {
                 went_back: found(Rule::StoreWentBack, id),
                 two_of_one: found(Rule::TwoOfOneNumber, id),
                 clock_ahead: self.clock_ahead(id),
+                left_out: self.devices.is_left_out(id),
             }
         };
         current.chain(former).map(row).collect()

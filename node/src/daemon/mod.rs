@@ -299,6 +299,7 @@ impl Node {
             StoreTell::Appended { doc, entry, tag } => self.on_appended(doc, &entry, tag),
             StoreTell::NotAppended { tag, why, event } => self.on_not_appended(tag, &why, *event),
             StoreTell::Heads(heads) => self.on_heads(heads),
+            StoreTell::Spent(spent) => self.devices.spent(spent),
             StoreTell::Mail(tell) => self.on_mail_told(tell),
             // What it sealed is told as heads are.
             StoreTell::Sealed => {}

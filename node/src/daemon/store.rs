@@ -217,6 +217,8 @@ pub(crate) enum StoreTell {
     Sealed,
     /// Chains grew. Not an answer to an ask.
     Heads(Vec<Head>),
+    /// Chains of which only a tombstone is left. Not an answer to an ask.
+    Spent(Vec<Head>),
     /// Devices dropped what they should still have. Not an answer to an ask.
     Early(Vec<Early>),
     /// Keys that other devices misused.
@@ -239,6 +241,7 @@ impl StoreTell {
         !matches!(
             self,
             Self::Heads(_)
+                | Self::Spent(_)
                 | Self::Members(_)
                 | Self::Early(_)
                 | Self::Misused(_)

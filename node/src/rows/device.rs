@@ -59,6 +59,9 @@ pub struct DeviceRow {
     /// that is ten minutes or more.
     #[serde(default)]
     pub clock_ahead: Option<u64>,
+    /// Whether it began more chains than are synced; of those the newest are.
+    #[serde(default)]
+    pub left_out: bool,
 }
 
 /// A chain of which somebody saw more than is here.

@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use bailey_model::DeviceId;
 
+use crate::shares::{LeftOut, Shares};
 use crate::wire::{Chain, Doc, Want, WireHead};
 use crate::{
-    CREDIT_BYTES, GAP_WAIT, GAP_WAIT_MAX, MAX_BULK_WANTS, MAX_CHAINS, MAX_ENVELOPE, MAX_WANTS,
+    CREDIT_BYTES, GAP_WAIT, GAP_WAIT_MAX, MAX_BULK_WANTS, MAX_CHAINS_HERE, MAX_ENVELOPE, MAX_WANTS,
     MIN_WANT_BYTES,
 };
 
@@ -122,6 +123,10 @@ struct State {
     /// Number of the peer's envelope that differs from ours, until it was asked for:
     /// with ours it is proof against its writer.
     proof: Option<u64>,
+    /// The peer is not told that we have the chain up to here.
+    silent: Option<u64>,
+    /// It is one of those that we tell.
+    shared: bool,
 }
 
 impl State {
@@ -135,6 +140,8 @@ impl State {
             gaps: 0,
             forked: false,
             proof: None,
+            silent: None,
+            shared: false,
         }
     }
 
@@ -156,7 +163,10 @@ impl State {
 
     fn to_tell(&self) -> bool {
         match (self.have, self.hash) {
-            (Some(have), Some(_)) => self.peer.is_none_or(|(peer, _)| have > peer),
+            (Some(have), Some(_)) => {
+                self.silent.is_none_or(|silent| have > silent)
+                    && self.peer.is_none_or(|(peer, _)| have > peer)
+            }
             _ => false,
         }
     }
@@ -171,17 +181,24 @@ pub(crate) struct Fork {
     pub(crate) theirs: [u8; 32],
 }
 
-/// The table is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooMany;
+/// What is to be said of a head that was told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    pub(crate) fork: Option<Fork>,
+    pub(crate) left_out: Option<LeftOut>,
+}
 
 /// All chains of one session.
 #[derive(Debug)]
 pub(crate) struct Chains {
     peer_id: DeviceId,
     map: HashMap<Chain, State>,
-    /// How many of them the peer named; the rest only we have.
-    from_peer: usize,
+    /// How many of them only the peer named; the rest is here.
+    only_peers: usize,
+    /// Of those that we tell.
+    ours: Shares,
+    /// Of those that the peer told.
+    theirs: Shares,
     ready: BTreeSet<(Tier, u64, Chain)>,
     waiting: BTreeSet<(Duration, Chain)>,
     wanted_at: BTreeSet<(Duration, Chain)>,
@@ -198,7 +215,9 @@ impl Chains {
         Self {
             peer_id,
             map: HashMap::new(),
-            from_peer: 0,
+            only_peers: 0,
+            ours: Shares::default(),
+            theirs: Shares::default(),
             ready: BTreeSet::new(),
             waiting: BTreeSet::new(),
             wanted_at: BTreeSet::new(),
@@ -228,41 +247,70 @@ impl Chains {
         self.map.get(chain).and_then(|state| state.have)
     }
 
-    pub(crate) fn local_head(&mut self, head: &WireHead) -> Result<Option<Fork>, TooMany> {
-        if !self.concerns(&head.chain) {
-            return Ok(None);
+    /// How far we have a chain of which nothing is left to hand over but a tombstone:
+    /// the peer is not told, and is answered if it asks.
+    pub(crate) fn spent_head(&mut self, head: &WireHead) {
+        if let Some(state) = self.here(&head.chain) {
+            state.silent = Some(head.seq.max(state.silent.unwrap_or(0)));
+            self.set_local(head);
         }
-        if !self.map.contains_key(&head.chain) {
-            if self.map.len() - self.from_peer >= MAX_CHAINS {
-                return Err(TooMany);
-            }
-            self.map.insert(head.chain, State::new());
-        }
-        let Some(state) = self.map.get_mut(&head.chain) else {
-            return Ok(None);
+    }
+
+    pub(crate) fn local_head(&mut self, head: &WireHead) -> Noted {
+        let mut left_out = None;
+        let Some(state) = self.here(&head.chain) else {
+            return Noted::default();
         };
+        let silent = state.silent.is_some_and(|silent| head.seq <= silent);
+        if !silent && !state.shared {
+            let taken = self.ours.take(&head.chain, self.peer_id);
+            if let Some(state) = self.map.get_mut(&head.chain) {
+                match taken {
+                    Ok(()) => (state.shared, state.silent) = (true, None),
+                    Err(out) => (state.silent, left_out) = (Some(u64::MAX), out),
+                }
+            }
+        }
+        let fork = self.set_local(head);
+        Noted { fork, left_out }
+    }
+
+    /// The state of a chain that is here; `None` where it does not matter to the peer,
+    /// or there is no room to know of it.
+    fn here(&mut self, chain: &Chain) -> Option<&mut State> {
+        let room = self.map.len() - self.only_peers < MAX_CHAINS_HERE;
+        if !self.concerns(chain) || !(room || self.map.contains_key(chain)) {
+            return None;
+        }
+        Some(self.map.entry(*chain).or_insert_with(State::new))
+    }
+
+    fn set_local(&mut self, head: &WireHead) -> Option<Fork> {
+        let state = self.map.get_mut(&head.chain)?;
+        if state.have.is_none() && state.peer.is_some() {
+            self.only_peers = self.only_peers.saturating_sub(1);
+        }
         if state.have.is_none_or(|have| head.seq >= have) {
             state.have = Some(head.seq);
             state.hash = Some(head.hash);
         }
         let fork = self.look_for_fork(head.chain);
         self.refresh(head.chain);
-        Ok(fork)
+        fork
     }
 
-    pub(crate) fn peer_head(&mut self, head: &WireHead) -> Result<Option<Fork>, TooMany> {
+    pub(crate) fn peer_head(&mut self, head: &WireHead) -> Noted {
         if !self.concerns(&head.chain) {
-            return Ok(None);
+            return Noted::default();
         }
-        let known = self
-            .map
-            .get(&head.chain)
-            .is_some_and(|state| state.peer.is_some());
+        let state = self.map.get(&head.chain);
+        let known = state.is_some_and(|state| state.peer.is_some());
         if !known {
-            if self.from_peer >= MAX_CHAINS {
-                return Err(TooMany);
+            if let Err(left_out) = self.theirs.take(&head.chain, self.peer_id) {
+                let fork = None;
+                return Noted { fork, left_out };
             }
-            self.from_peer += 1;
+            self.only_peers += usize::from(state.is_none());
         }
         let state = self.map.entry(head.chain).or_insert_with(State::new);
         if state.peer.is_none_or(|(seq, _)| head.seq >= seq) {
@@ -270,7 +318,10 @@ impl Chains {
         }
         let fork = self.look_for_fork(head.chain);
         self.refresh(head.chain);
-        Ok(fork)
+        Noted {
+            fork,
+            left_out: None,
+        }
     }
 
     fn look_for_fork(&mut self, chain: Chain) -> Option<Fork> {
@@ -437,6 +488,9 @@ impl Chains {
             return;
         };
         if state.have.is_none_or(|have| seq > have) {
+            if state.have.is_none() {
+                self.only_peers = self.only_peers.saturating_sub(1);
+            }
             state.have = Some(seq);
             state.hash = None;
             if chain.tier() <= Tier::Keys {

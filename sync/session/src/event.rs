@@ -60,6 +60,12 @@ pub enum SessionEvent {
         /// Hash that the peer told.
         theirs: Hash,
     },
+    /// There are more chains of a writer than a session is about, here or at the peer:
+    /// the rest of its chains is left out, those of others are not. Once a writer.
+    LeftOut {
+        /// The writer.
+        writer: DeviceId,
+    },
     /// We have all that the peer told of and could give, chains that the store
     /// refused for good or that forked left aside. Comes again after more.
     CaughtUp,

@@ -57,6 +57,7 @@ pub mod lan;
 pub mod mail;
 pub mod pair;
 mod session;
+mod shares;
 mod wire;
 
 pub use bailey_envelope::{ChainId, DevicePublic, DocId, Hash, Head};
@@ -84,9 +85,21 @@ pub const MAX_HEADS_PER_FRAME: usize = 1024;
 /// Envelopes in one frame; an envelope has a signature and a header, so honest
 /// frames never come near.
 pub const MAX_ENVELOPES_PER_FRAME: usize = 2048;
-/// Chains that one side may have: a writer adds a few a start and one a box, so
-/// this is years of a large account. The table then takes about 8 MiB.
-pub const MAX_CHAINS: usize = 16_384;
+/// Chains of one writer that a side tells, and that are taken of a peer's word: a
+/// writer adds four a start, which stay for 400 days, so this is ten starts a day. Of
+/// more the newest are told.
+pub const MAX_CHAINS_OF_WRITER: usize = 16_384;
+/// Chains of all writers but the peer that a side tells, and that are taken of a peer's
+/// word, those of the account not counted. Four writers that fill theirs use it up, and
+/// then what is left out is theirs and what comes late.
+pub const MAX_CHAINS: usize = 65_536;
+/// Chains of the account's records: a store takes fewer records.
+pub const MAX_ACCOUNT_CHAINS: usize = 2048;
+/// Chains of which a session knows how far they are here, told or not. One that is over
+/// it is fetched again if the peer tells of it, and found to be here.
+pub const MAX_CHAINS_HERE: usize = 262_144;
+/// Writers of which a session says that chains of theirs are left out.
+pub const MAX_LEFT_OUT: usize = 64;
 /// Our own wants without an answer. With [`CREDIT_BYTES`] it bounds what is
 /// under way to us or waits for the store.
 pub const MAX_WANTS: usize = 8;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bailey_model::{DeviceId, Incarnation};
 
 use crate::bucket::Bucket;
-use crate::chains::{Chains, Claims, Fork, IngestFailure, Tier, TooMany};
+use crate::chains::{Chains, Claims, Fork, IngestFailure, Noted, Tier};
 use crate::event::{CloseReason, SessionConfig, SessionEvent, Timer};
 use crate::wire::{
     Blob, ByeReason, Chain, Cut, Cutter, Envelopes, Frame, Heads, Hello, List, VERSION, Want,
@@ -196,10 +196,8 @@ impl Session {
             return self.close(ByeReason::Protocol);
         }
         for head in &heads.heads.0 {
-            match self.chains.peer_head(head) {
-                Ok(fork) => self.tell_fork(fork),
-                Err(TooMany) => return self.close(ByeReason::TooManyChains),
-            }
+            let noted = self.chains.peer_head(head);
+            self.tell(noted);
         }
         self.heard_all |= heads.done;
         if !heads.heads.0.is_empty() {
@@ -207,13 +205,17 @@ impl Session {
         }
     }
 
-    fn tell_fork(&mut self, fork: Option<Fork>) {
+    fn tell(&mut self, noted: Noted) {
+        if let Some(out) = noted.left_out {
+            let writer = out.writer;
+            self.events.push_back(SessionEvent::LeftOut { writer });
+        }
         if let Some(Fork {
             chain,
             seq,
             ours,
             theirs,
-        }) = fork
+        }) = noted.fork
         {
             let (ours, theirs) = (Hash(ours), Hash(theirs));
             self.events.push_back(SessionEvent::Fork {
@@ -315,19 +317,29 @@ impl Session {
         }
     }
 
-    /// How far we have these chains: at the start all, later what changed.
+    /// How far we have these chains: at the start all, later what changed. Where there
+    /// are more of a writer than its share ([`crate::MAX_CHAINS_OF_WRITER`]) the first
+    /// are told; the others are given to a peer that asks.
     pub fn handle_local_heads(&mut self, heads: &[Head]) {
         if self.is_closed() {
             return;
         }
         for head in heads {
-            match self.chains.local_head(&WireHead::from(head)) {
-                Ok(fork) => self.tell_fork(fork),
-                Err(TooMany) => {
-                    self.close(ByeReason::TooManyChains);
-                    break;
-                }
-            }
+            let noted = self.chains.local_head(&WireHead::from(head));
+            self.tell(noted);
+        }
+        self.after();
+    }
+
+    /// How far we have chains of which nothing is left to hand over but a tombstone: the
+    /// peer is not told of them, unless they grow. Said before
+    /// [`Session::handle_local_heads`] names them.
+    pub fn handle_spent_heads(&mut self, heads: &[Head]) {
+        if self.is_closed() {
+            return;
+        }
+        for head in heads {
+            self.chains.spent_head(&WireHead::from(head));
         }
         self.after();
     }

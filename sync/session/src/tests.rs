@@ -216,7 +216,7 @@ impl Node {
                     self.work.push_back(Work::Range(chain, from, max_bytes));
                 }
                 SessionEvent::CaughtUp => self.caught_up += 1,
-                SessionEvent::Up { .. } => {}
+                SessionEvent::Up { .. } | SessionEvent::LeftOut { .. } => {}
                 SessionEvent::Fork { .. } | SessionEvent::Closed(_) => panic!("{event:?}"),
             }
         }
@@ -1019,24 +1019,152 @@ fn floods_end_the_session() {
     }
 }
 
+/// So many chains of a writer, each another box's.
+fn chains_of(writer: u8, count: usize) -> Vec<Head> {
+    let box_id = |n: usize| BoxId((n as u128).to_le_bytes());
+    let heads = (0..count).map(|n| head(chain(writer, DocId::Box(box_id(n))), 1));
+    heads.collect()
+}
+
+fn left_out(events: &[SessionEvent]) -> Vec<DeviceId> {
+    let out = |event: &SessionEvent| match event {
+        SessionEvent::LeftOut { writer } => Some(*writer),
+        _ => None,
+    };
+    events.iter().filter_map(out).collect()
+}
+
 #[test]
-fn a_peer_cannot_fill_the_table() {
+fn a_peer_that_tells_too_many_chains_is_heard_of_everything_else() {
     let mut lone = Lone::open(&[]);
-    let mut n = 0_u128;
-    while !lone.session.is_closed() {
-        let heads: Vec<_> = (0..1000)
-            .map(|_| {
-                n += 1;
-                head(chain(2, DocId::Box(BoxId(n.to_le_bytes()))), 1)
-            })
-            .collect();
-        lone.say(&told(&heads, false));
+    for heads in chains_of(3, MAX_CHAINS_OF_WRITER + 2000).chunks(MAX_HEADS_PER_FRAME) {
+        lone.say(&told(heads, false));
     }
-    assert_eq!(
-        usize::try_from(n).unwrap(),
-        MAX_CHAINS.next_multiple_of(1000)
-    );
-    lone.assert_ended(ByeReason::TooManyChains);
+    assert!(!lone.session.is_closed());
+    assert_eq!(left_out(&lone.events()), [device(3)], "said once");
+    // Another writer's chain, and one of the account, are asked for before those.
+    let (account, notices) = (chain(3, DocId::Account), chain(4, DocId::Notices));
+    for of in [account, notices] {
+        lone.say(&told(&[head(of, 1)], false));
+        lone.session.poll_event();
+        let wants = lone.drain();
+        let asked = |frame: &Frame| matches!(frame, Frame::Want(want) if want.chain == of.into());
+        assert!(wants.iter().any(asked), "{of:?}: {wants:?}");
+        lone.give(of, 1);
+        lone.session
+            .handle_ingested(lone.now, of, 1, &mut lone.claims);
+    }
+    assert_eq!(left_out(&lone.events()), []);
+    // Many such writers use up what there is for others, and the peer's own is its own.
+    for writer in 5..=8 {
+        for heads in chains_of(writer, MAX_CHAINS_OF_WRITER).chunks(MAX_HEADS_PER_FRAME) {
+            lone.say(&told(heads, false));
+        }
+    }
+    assert_eq!(left_out(&lone.events()), [device(7), device(8)]);
+    lone.say(&told(&[head(chain(2, DocId::Requests), 1)], false));
+    lone.say(&told(&[head(chain(8, DocId::Requests), 1)], false));
+    let of_urgent =
+        |frame: &Frame| matches!(frame, Frame::Want(want) if want.chain.doc == wire::Doc::Requests);
+    let wants: Vec<_> = lone.drain().into_iter().filter(of_urgent).collect();
+    assert_eq!(wants.len(), 1, "{wants:?}");
+    assert!(!lone.session.is_closed());
+}
+
+#[test]
+fn of_too_many_chains_the_first_are_told_and_all_of_them_are_given() {
+    let mut lone = Lone::greeting();
+    let many = chains_of(3, MAX_CHAINS_OF_WRITER + 10);
+    let other = head(chain(4, DocId::Notices), 1);
+    lone.session.handle_local_heads(&many);
+    lone.session.handle_local_heads(&[other]);
+    lone.say(&hello(VERSION, ACCOUNT));
+    let heads: Vec<WireHead> = lone
+        .drain()
+        .into_iter()
+        .filter_map(|frame| match frame {
+            Frame::Heads(heads) => Some(heads.heads.0),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let of = |head: &Head| heads.iter().any(|told| told.chain == head.chain.into());
+    assert_eq!(heads.len(), MAX_CHAINS_OF_WRITER + 1);
+    assert!(of(&other) && of(&many[0]) && !of(many.last().unwrap()));
+    assert_eq!(left_out(&lone.events()), [device(3)]);
+    // It grows, and is no more told of; who asks for it gets it all the same.
+    let last = *many.last().unwrap();
+    lone.session.handle_local_heads(&[Head { seq: 2, ..last }]);
+    assert_eq!(lone.drain(), []);
+    lone.say(&Frame::Want(Want {
+        chain: last.chain.into(),
+        from: 1,
+        max_bytes: 1,
+    }));
+    let chain = last.chain;
+    let asked = |event: &SessionEvent| matches!(event, SessionEvent::NeedRange { chain: of, .. } if *of == chain);
+    assert!(lone.events().iter().any(asked));
+}
+
+#[test]
+fn a_chain_that_is_over_is_told_of_once_it_grows_and_is_never_fetched_again() {
+    let over = head(chain(3, DocId::Notices), 7);
+    let mut lone = Lone::greeting();
+    lone.session.handle_spent_heads(&[over]);
+    lone.session.handle_local_heads(&[over]);
+    lone.say(&hello(VERSION, ACCOUNT));
+    let heads = |frames: Vec<Frame>| -> usize {
+        let count = |frame: &Frame| match frame {
+            Frame::Heads(heads) => heads.heads.0.len(),
+            _ => 0,
+        };
+        frames.iter().map(count).sum()
+    };
+    assert_eq!(heads(lone.drain()), 0);
+    // The peer has as much of it.
+    lone.say(&told(&[over], true));
+    assert_eq!(lone.drain(), []);
+    assert!(lone.events().contains(&SessionEvent::CaughtUp));
+    lone.session.handle_local_heads(&[Head { seq: 8, ..over }]);
+    assert_eq!(heads(lone.drain()), 1);
+}
+
+#[test]
+fn two_that_speak_have_all_of_each_other_beside_a_writer_of_too_many_chains() {
+    let dice = &mut Dice(5);
+    let mut whole = Node::new(2, Store::default());
+    for head in chains_of(3, MAX_CHAINS_OF_WRITER + 50) {
+        whole.store.append(head.chain, 0, 1);
+    }
+    for writer in [1, 2, 4] {
+        for doc in [DocId::Account, DocId::Keys, DocId::Node, DocId::Notices] {
+            whole.store.append(chain(writer, doc), 0, 300);
+        }
+    }
+    let mut has = Node::new(2, whole.store);
+    let mut lacks = Node::new(1, Store::default());
+    let mut now = Duration::ZERO;
+    while lacks.caught_up == 0 || !lacks.line.is_empty() || !has.line.is_empty() {
+        now += Duration::from_millis(5);
+        assert!(now < Duration::from_secs(1200), "not quiet");
+        for node in [&mut has, &mut lacks] {
+            node.receive(now);
+            node.turn(now, 1000);
+        }
+        has.send(now, &mut lacks, dice);
+        lacks.send(now, &mut has, dice);
+    }
+    let of = |store: &Store, writer: u8| {
+        let chains = store.0.keys();
+        chains
+            .filter(|chain| chain.writer == device(writer))
+            .count()
+    };
+    for writer in [1, 2, 4] {
+        assert_eq!(of(&lacks.store, writer), of(&has.store, writer));
+    }
+    assert_eq!(of(&lacks.store, 3), MAX_CHAINS_OF_WRITER);
+    assert_eq!(lacks.again, 0);
 }
 
 #[test]
@@ -1206,7 +1334,15 @@ fn the_document_says_these_numbers() {
             number(MIN_WANT_BYTES)
         ),
         format!("one a chain | {MAX_PEER_WANTS}, more is a flood"),
-        format!("chains that a side tells | {} |", grouped(MAX_CHAINS)),
+        format!(
+            "chains of one writer that a side tells | {} |",
+            grouped(MAX_CHAINS_OF_WRITER)
+        ),
+        format!(
+            "those of all writers but the peer | {} |",
+            grouped(MAX_CHAINS)
+        ),
+        format!("those of the account | {} |", grouped(MAX_ACCOUNT_CHAINS)),
         format!(
             "| {}, {} ms |",
             number(UNASKED_BURST),

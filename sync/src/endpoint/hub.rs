@@ -1,19 +1,19 @@
 //! The task that owns every session.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bailey_model::{AccountId, DeviceId, Incarnation};
 use bailey_session::{
-    ByeReason, ChainId, Claims, CloseReason, Head, PARTING, PARTING_LATER, Session, SessionConfig,
-    SessionEvent,
+    ByeReason, Claims, CloseReason, PARTING, PARTING_LATER, Session, SessionConfig, SessionEvent,
 };
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::dial::{Dialled, dial};
+use super::known::Known;
 use super::peers::Peers;
 use super::tell::{Told, canonical, tell_node};
 use super::{DownReason, SyncCommand, SyncEvent};
@@ -101,7 +101,7 @@ pub(super) struct Hub {
     pub(super) peers: Peers,
     pub(super) lines: HashMap<u64, Line>,
     last_line: u64,
-    heads: BTreeMap<ChainId, Head>,
+    known: Known,
     claims: Claims,
 }
 
@@ -131,7 +131,7 @@ impl Hub {
             peers: Peers::default(),
             lines: HashMap::new(),
             last_line: 0,
-            heads: BTreeMap::new(),
+            known: Known::default(),
             claims: Claims::new(),
         }
     }
@@ -240,13 +240,9 @@ impl Hub {
                 for line in self.lines.values_mut() {
                     line.session.handle_local_heads(&heads);
                 }
-                for head in heads {
-                    let known = self.heads.entry(head.chain).or_insert(head);
-                    if head.seq >= known.seq {
-                        *known = head;
-                    }
-                }
+                self.known.grew(heads);
             }
+            SyncCommand::Spent(spent) => self.known.spent(spent),
             SyncCommand::Range {
                 peer,
                 chain,
@@ -463,8 +459,8 @@ impl Hub {
         if parting {
             session.part(now, PARTING_LATER);
         }
-        let heads: Vec<Head> = self.heads.values().copied().collect();
-        session.handle_local_heads(&heads);
+        session.handle_spent_heads(self.known.not_told());
+        session.handle_local_heads(&self.known.in_order(self.own.device));
         let tag = move |event| Internal::Io(id, event);
         let here = Here::of(&connection);
         let writer = io::start(connection, send, recv, self.tell.clone(), tag);

@@ -2,6 +2,7 @@
 
 pub(crate) mod dial;
 mod hub;
+mod known;
 mod moved;
 mod peers;
 mod tell;
@@ -85,8 +86,13 @@ pub enum SyncCommand {
         /// Its addresses, the likeliest first.
         addrs: Vec<SocketAddr>,
     },
-    /// How far we have our chains: all of them at the start, later what changed.
+    /// How far we have our chains: all of them at the start, those that began here last
+    /// at the end; later what changed.
     Heads(Vec<Head>),
+    /// Chains of which nothing is left to hand over but a tombstone: other devices are
+    /// not told of them, unless they grow. Replaces what was told before, and holds for
+    /// sessions that begin.
+    Spent(Vec<Head>),
     /// Answer to [`SyncEvent::NeedRange`], with the same chain and number.
     Range {
         /// The peer that asked.
@@ -175,6 +181,14 @@ pub enum SyncEvent {
         ours: Hash,
         /// Hash that the peer told.
         theirs: Hash,
+    },
+    /// There are more chains of a writer than a session is about, here or at the peer:
+    /// the rest of its chains is left out.
+    LeftOut {
+        /// The peer.
+        peer: DeviceId,
+        /// The writer.
+        writer: DeviceId,
     },
     /// We have all that this peer told of and could give. Comes again after more.
     CaughtUp {

@@ -53,6 +53,7 @@ pub(super) fn tell_node(peer: DeviceId, remote: SocketAddr, event: SessionEvent)
             ours,
             theirs,
         },
+        SessionEvent::LeftOut { writer } => SyncEvent::LeftOut { peer, writer },
         SessionEvent::CaughtUp => SyncEvent::CaughtUp { peer },
         SessionEvent::Closed(reason) => return Told::Over(DownReason::Session(reason)),
     })

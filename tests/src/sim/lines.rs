@@ -148,7 +148,8 @@ impl Device {
                     self.forks.insert(chain);
                 }
                 SessionEvent::Closed(_) => line.closed = true,
-                SessionEvent::Up { .. } | SessionEvent::CaughtUp => {}
+                SessionEvent::Up { .. } | SessionEvent::LeftOut { .. } | SessionEvent::CaughtUp => {
+                }
             }
         }
         Ok(())

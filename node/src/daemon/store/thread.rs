@@ -25,6 +25,8 @@ const BATCH: usize = 256;
 const NAP: Duration = Duration::from_secs(60);
 /// Between two looks for what waits for a key in vain, where nothing comes.
 const VAIN_EVERY: Duration = Duration::from_secs(10 * 60);
+/// Between two looks for chains of which only a tombstone is left.
+const SPENT_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Most envelopes in one answer to a peer.
 const MAX_RANGE: usize = 2048;
 /// Most envelopes of the account's document in a welcome.
@@ -68,6 +70,8 @@ pub(super) struct Thread {
     pub(super) store: Store,
     tells: mpsc::Sender<Vec<StoreTell>>,
     known_heads: BTreeMap<ChainId, u64>,
+    /// When it was looked which chains are over, and how many were then.
+    spent: Option<(Instant, usize)>,
     known_members: Members,
     /// Whether heads or members may have changed.
     changed: bool,
@@ -101,6 +105,7 @@ impl Thread {
             store,
             tells,
             known_heads,
+            spent: None,
             known_members,
             changed: true,
             pace: Pace::new(Instant::now()),
@@ -194,7 +199,8 @@ impl Thread {
         let back = back.map(|writer| StoreTell::WentBack { writer });
         let forks = std::mem::take(&mut self.untold_forks).into_iter();
         let back = back.chain(forks.map(StoreTell::TwoOfOne));
-        let after = back.chain(self.grown_heads()).chain(self.vain());
+        let grown = self.grown_heads().into_iter().chain(self.spent());
+        let after = back.chain(grown).chain(self.vain());
         let after = after.chain(sealed.then_some(StoreTell::Sealed)).collect();
         told && self.tell(after)
     }
@@ -491,6 +497,22 @@ impl Thread {
         }
         self.known_members.clone_from(now);
         Some(StoreTell::Members(Box::new(now.clone())))
+    }
+
+    /// The chains of which only a tombstone is left, if they are others than before.
+    fn spent(&mut self) -> Option<StoreTell> {
+        let last = self.spent.filter(|(at, _)| at.elapsed() < SPENT_EVERY);
+        if last.is_some() {
+            return None;
+        }
+        let before = self.spent.map_or(0, |(_, count)| count);
+        let spent = self.store.spent_heads();
+        let spent = spent.inspect_err(|error| log!("store: {error}")).ok();
+        self.spent = Some((Instant::now(), spent.as_ref().map_or(before, Vec::len)));
+        // One that is over is so for good, but where it grows: then it is told as grown.
+        spent
+            .filter(|spent| spent.len() != before)
+            .map(StoreTell::Spent)
     }
 
     /// Chains that grew since it was last said.
