@@ -88,7 +88,9 @@ impl Two {
                 } => node.work.push_back(Work::Range(chain, from, max_bytes)),
                 SessionEvent::CaughtUp => self.caught_up[at] = true,
                 SessionEvent::Up { .. } => {}
-                SessionEvent::Fork { .. } | SessionEvent::Closed(_) => panic!("{event:?}"),
+                SessionEvent::Fork { .. }
+                | SessionEvent::LeftOut { .. }
+                | SessionEvent::Closed(_) => panic!("{event:?}"),
             }
         }
     }
