@@ -134,6 +134,7 @@ fn nothing_is_said(world: &TestWorld, node: &str) {
         "store-went-back",
         "two-of-one-number",
         "head-withheld",
+        "key-misused",
     ];
     let rows = world.run(node, &["notices", "--json"]).ok().json();
     let found: Vec<&Value> = rows
@@ -349,5 +350,57 @@ fn a_slow_link_that_loses_and_breaks_brings_all_of_it_once() {
         nothing_is_said(&world, node);
         let check = world.run(node, &["store", "check"]).ok();
         assert!(check.stdout.contains("all of it holds"), "{check}");
+    }
+}
+
+#[test]
+fn two_devices_that_have_ipv6_alone_pair_hear_and_stop_each_other() {
+    let world = TestWorld::new(2);
+    for node in ["n1", "n2"] {
+        as_root(&world, node, "ip -4 addr flush dev eth0");
+    }
+    let _nodes = ["n1", "n2"].map(|node| shifted(&world, node, 0, 0));
+    pair(&world, "n1", "n2");
+    let running = attached(&world, "n1", &["-q", "--name", "yard"], "sleep 600");
+    hears_of(&world, "n2", "yard");
+    let _stopped = stop(&world, "n2", "yard@n1");
+    assert_eq!(running.finish(LIMIT).code, Some(121));
+    let four = world.sh("n1", "ip -4 -o addr show dev eth0").ok().stdout;
+    assert_eq!(four, "", "the control: there is no other way");
+}
+
+#[test]
+fn a_device_that_slept_hears_soon_after_and_nothing_is_said_of_it() {
+    const ASLEEP: Duration = Duration::from_secs(35);
+    let world = TestWorld::new(2);
+    let _nodes = ["n1", "n2"].map(|node| shifted(&world, node, 0, 0));
+    pair(&world, "n1", "n2");
+    let running = attached(&world, "n1", &["-q", "--name", "yard"], "sleep 600");
+    hears_of(&world, "n2", "yard");
+    let connected = || {
+        let rows = world.run("n1", &["device", "list", "--json"]).ok().json();
+        rows.iter()
+            .any(|row| row["name"] == "n2" && row["connected"] == true)
+    };
+    assert!(connected());
+    // All of it stands, as by a lid that is shut.
+    let pids = world.pids("n2", "bailey");
+    world.kill("n2", "STOP", &pids);
+    let began = Instant::now();
+    assert!(wait_until(ASLEEP, || !connected()), "it is missed");
+    let _meanwhile = boxed(&world, "n1", &["-q", "--name", "meanwhile"], "true").ok();
+    std::thread::sleep(ASLEEP.saturating_sub(began.elapsed()));
+    world.kill("n2", "CONT", &pids);
+    let woke = Instant::now();
+    hears_of(&world, "n2", "meanwhile");
+    assert!(
+        woke.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        woke.elapsed()
+    );
+    let _stopped = stop(&world, "n2", "yard@n1");
+    assert_eq!(running.finish(LIMIT).code, Some(121));
+    for node in ["n1", "n2"] {
+        nothing_is_said(&world, node);
     }
 }

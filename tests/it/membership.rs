@@ -228,3 +228,43 @@ fn a_device_that_was_away_hears_of_a_removal_when_it_comes_and_is_named_until_th
     }));
     assert_eq!(device(&world, "n2", "n3")["role"], "removed");
 }
+
+#[test]
+fn two_that_removed_each_other_both_say_so_and_that_the_recovery_key_decides() {
+    let (world, mut daemons) = world(2);
+    pair(&world, "n1", "n2");
+    let leave = |daemon: Running| {
+        daemon.signal(Signal::SIGTERM);
+        let _left = daemon.finish(LIMIT).ok();
+    };
+    let copy = |node: &str| {
+        let file = world.node(node).unwrap().dir().join("copy");
+        let file = file.display().to_string();
+        let _saved = world
+            .run(node, &["device", "recovery", "--save", &file])
+            .ok();
+        file
+    };
+    // Each removes the other before it has heard of it.
+    leave(daemons.pop().unwrap());
+    let _removed = world.run("n1", &["device", "remove", "n2"]).ok();
+    let first = copy("n1");
+    leave(daemons.pop().unwrap());
+    let _n2 = daemon(&world, "n2");
+    let _removed = world.run("n2", &["device", "remove", "n1"]).ok();
+    let second = copy("n2");
+    let _n1 = daemon(&world, "n1");
+    for (node, other, copy) in [("n2", "n1", first), ("n1", "n2", second)] {
+        assert!(device(&world, node, other)["conflict"].is_null());
+        let _loaded = world
+            .run(node, &["device", "recovery", "--load", &copy])
+            .ok();
+        let said = format!("{other} removed you, you removed {other}; recovery decides");
+        let says = || device(&world, node, other)["conflict"] == *said;
+        assert!(wait_until(LIMIT, says), "{}", device(&world, node, other));
+        let listed = world.run(node, &["device", "list"]).ok().stdout;
+        assert!(listed.contains(&said), "{listed}");
+        // Each stays a member where it is.
+        assert_eq!(device(&world, node, node)["role"], "full");
+    }
+}

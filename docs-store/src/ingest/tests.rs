@@ -687,3 +687,39 @@ fn a_nonce_used_twice_is_seen_by_a_store_that_has_just_started() {
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert_eq!(seen[0].how, HowMisused::Nonce);
 }
+
+#[test]
+fn room_for_records_is_counted_by_writer_and_kind() {
+    let mut fixture = fixture();
+    let liar = fixture.liar.id();
+    let ack = Act::Ack {
+        removal: Hash([7; 32]),
+    };
+    let filling = (0..MAX_OF_KIND).map(|no| {
+        let mut hash = [9; 32];
+        hash[..8].copy_from_slice(&u64::try_from(no).unwrap().to_be_bytes());
+        Node {
+            hash: Hash(hash),
+            signer: liar,
+            incarnation: Incarnation([1; 16]),
+            seq: u64::try_from(no).unwrap() + 1,
+            parents: vec![Hash([8; 32])],
+            act: ack.clone(),
+        }
+    });
+    let filling: Vec<Node> = filling.collect();
+    let account = fixture.store.account.as_mut().unwrap();
+    account.records.extend(filling[1..].iter().cloned());
+    assert!(fixture.store.check_room(&liar, &ack).is_ok(), "one is left");
+    let account = fixture.store.account.as_mut().unwrap();
+    account.records.extend(filling[..1].iter().cloned());
+    assert!(fixture.store.check_room(&liar, &ack).is_err());
+    // Another kind, and another writer, have theirs.
+    let role = Act::Role {
+        device: liar,
+        role: Role::Stop,
+    };
+    let device = fixture.store.device;
+    assert!(fixture.store.check_room(&liar, &role).is_ok());
+    assert!(fixture.store.check_room(&device, &ack).is_ok());
+}
