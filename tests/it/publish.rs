@@ -205,7 +205,9 @@ fn a_box_that_does_not_listen_resets_its_client_at_once_and_says_so() {
     running.wait_error_line(LIMIT, |line| line.contains("box web"));
     let start = Instant::now();
     let refused = world.sh("n1", "curl -sS -m 5 http://127.0.0.1:8080/");
-    assert_eq!(refused.code, Some(56), "{refused}");
+    // Reset while it sends, or at once after it was taken, which curl calls no connection;
+    // that it was taken the row below says.
+    assert!(matches!(refused.code, Some(56 | 7)), "{refused}");
     assert!(
         start.elapsed() < Duration::from_secs(2),
         "{:?}",

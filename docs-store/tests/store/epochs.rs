@@ -235,6 +235,6 @@ fn whatever_happens_to_keys_in_whatever_order_a_reader_reads_what_was_meant_for_
             }
         }
     }
-    // Every standing, with what can be read and what cannot, with and without a copy.
-    assert!(seen.len() > 15 && looked > 60, "{} {looked}", seen.len());
+    // What is not alike, in every standing, with and without a copy; and what was tried.
+    assert_eq!((seen.len(), looked), (10, 42));
 }

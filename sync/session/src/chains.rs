@@ -1,10 +1,13 @@
 //! What both sides have of each chain, and which is to be asked for next.
 
+mod state;
+
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
 
 use bailey_model::DeviceId;
 
+use self::state::{Phase, State};
 use crate::shares::{LeftOut, Shares};
 use crate::wire::{Chain, Doc, Want, WireHead};
 use crate::{
@@ -78,96 +81,6 @@ impl Chain {
             Doc::Keys => Tier::Keys,
             Doc::Requests | Doc::Notices | Doc::Node => Tier::Urgent,
             Doc::Box(_) | Doc::Days | Doc::Here(_) | Doc::HereNotices => Tier::Bulk,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Nothing to do.
-    Quiet,
-    /// The peer has more than we do; the number is its place in the queue.
-    Ready(u64),
-    /// Asked for.
-    Wanted {
-        from: u64,
-        max_bytes: u32,
-        at: Duration,
-    },
-    /// With the store, which has not said yet of `left` envelopes.
-    Ingesting {
-        from: u64,
-        max_bytes: u32,
-        left: usize,
-        worst: Option<IngestFailure>,
-    },
-    /// Asked for again after this.
-    Waiting(Duration),
-    /// Not asked for in this session.
-    Blocked,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Ours: how far, and its hash where known.
-    have: Option<u64>,
-    hash: Option<[u8; 32]>,
-    /// The peer's word.
-    peer: Option<(u64, [u8; 32])>,
-    /// The peer could not give what is up to here.
-    barren: Option<u64>,
-    phase: Phase,
-    /// Gaps in a row.
-    gaps: u32,
-    forked: bool,
-    /// Number of the peer's envelope that differs from ours, until it was asked for:
-    /// with ours it is proof against its writer.
-    proof: Option<u64>,
-    /// The peer is not told that we have the chain up to here.
-    silent: Option<u64>,
-    /// It is one of those that we tell.
-    shared: bool,
-}
-
-impl State {
-    fn new() -> Self {
-        Self {
-            have: None,
-            hash: None,
-            peer: None,
-            barren: None,
-            phase: Phase::Quiet,
-            gaps: 0,
-            forked: false,
-            proof: None,
-            silent: None,
-            shared: false,
-        }
-    }
-
-    fn next(&self) -> u64 {
-        self.have.map_or(1, |have| have.saturating_add(1))
-    }
-
-    fn behind(&self) -> bool {
-        let Some((peer, _)) = self.peer else {
-            return false;
-        };
-        self.have.is_none_or(|have| peer > have) && self.barren.is_none_or(|barren| peer > barren)
-    }
-
-    /// Whether something is to be asked for.
-    fn wants(&self) -> bool {
-        self.proof.is_some() || (self.behind() && !self.forked)
-    }
-
-    fn to_tell(&self) -> bool {
-        match (self.have, self.hash) {
-            (Some(have), Some(_)) => {
-                self.silent.is_none_or(|silent| have > silent)
-                    && self.peer.is_none_or(|(peer, _)| have > peer)
-            }
-            _ => false,
         }
     }
 }
